@@ -15,7 +15,7 @@ USED_RIGHTS := .pytest_cache/used-rights
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check quick unit test demo bench clean
+.PHONY: help setup check quick unit test conformance demo bench clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -24,6 +24,7 @@ help:
 	@echo 'make unit    all tests that need no control plane'
 	@echo 'make test    lint, types and all tests: what CI runs'
 	@echo 'make check   lint and types'
+	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
 	@echo 'make bench   how fast, how many calls, how much memory'
 	@echo 'make clean   remove .venv and what tools have left'
 
@@ -58,6 +59,12 @@ test: check
 	rm -rf $(USED_RIGHTS)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
+
+# Kubernetes' own tests. Its programs take 15 to 30 minutes to build, once; Linux, root. QUICK=1 runs
+# those that are neither Slow nor Serial, PART=2/3 a part of all, DOCS=1 writes the tables into the page.
+conformance: setup
+	$(BIN)/ebs-provisioner sandbox binaries --conformance
+	$(BIN)/python -m tests.e2e $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(DOCS),--docs)
 
 demo: setup
 	$(BIN)/ebs-provisioner sandbox demo

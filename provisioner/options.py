@@ -63,7 +63,7 @@ class Rates(click.ParamType[str]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         """The text as it is; it is parsed where the limiter is made."""
-        from provisioner.ec2.documented_rates import parse_rates  # noqa: PLC0415 -- loads no boto3 for --help
+        from provisioner.ec2.rate_option import parse_rates  # noqa: PLC0415 -- loads no boto3 for --help
 
         try:
             parse_rates(str(value))

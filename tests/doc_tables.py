@@ -14,7 +14,9 @@ from pathlib import Path
 
 from provisioner.node.mounting import rules
 from tests import messages
+from tests.conformance import rule_tables
 from tests.documents import DOCS
+from tests.e2e import claims
 
 COMMAND = "python -m tests.doc_tables"
 
@@ -36,6 +38,8 @@ MESSAGES = {
 }
 TABLES = (
     Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
+    Table("rules of EC2", DOCS / "reference/ec2-rules.md", rule_tables.markdown),
+    Table("e2e claims", DOCS / "reference/e2e.md", claims.markdown),
     *(
         Table(
             f"messages of {name}",

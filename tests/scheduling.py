@@ -20,7 +20,7 @@ LONGEST = (
     *("test_dead_node", "test_real_node_demo", "test_real_node_up", "test_real_node_refusals"),
     *("test_kill", "test_change_troubles", "test_real_node_stories", "test_real_node_ends"),
     *("test_ec2_says_no", "test_adoption", "test_demo_rights", "test_leases", "test_up"),
-    *("test_outages", "test_initialize_nodes"),
+    *("test_outages", "test_initialize_nodes", "test_e2e"),
 )
 """Files that take 40 s and longer, by what two idle cores need for them."""
 

@@ -15,6 +15,8 @@ _OF_THE_MACHINE = (
     r"a real node needs Linux",
     r"a real node needs cgroups, which are not mounted here",
     r"control groups of version 2 that control something",
+    # Building them takes longer than all tests.
+    r"Kubernetes' storage tests are not built",
     # A container has no builder of containers; the test before checks the steps.
     r"there is no builder of images here",
 )

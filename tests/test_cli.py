@@ -15,7 +15,8 @@ import structlog
 from provisioner import cli, logs
 from provisioner.controller import app
 from provisioner.controller.shared.settings import Settings, Sweep
-from provisioner.ec2.documented_rates import Rate, documented, parse_rates
+from provisioner.ec2.limiter import Rate, documented
+from provisioner.ec2.rate_option import parse_rates
 from provisioner.model import tags
 
 KUBECONFIG = """

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from provisioner.classes import attribute_rules
+from provisioner.classes import volume_attributes_class_rules as attributes
 from provisioner.controller.snapshotting import class_rules
 from provisioner.inspect import class_check_rules
 from provisioner.model.claim import Claim
@@ -93,4 +93,4 @@ def test_a_class_of_snapshots_can_be_read(document: Json):
 @pytest.mark.parametrize("document", of_kind("VolumeAttributesClass"))
 def test_a_class_of_attributes_can_be_read(document: Json):
     assert document["driverName"] == EBS_DRIVER
-    assert attribute_rules.parse(document["parameters"]) != attribute_rules.parse({})
+    assert attributes.parse(document["parameters"]) != attributes.parse({})

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from provisioner import __file__ as package_file
-from provisioner.classes.attribute_rules import Attributes
+from provisioner.classes.volume_attributes_class_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change, following_of
 from provisioner.ec2.ceilings import tried_tags
 from provisioner.model import tags

@@ -27,12 +27,13 @@ LONG = 40
 # module or a package of ``provisioner`` or ``webhook``; in the packages of STORIES it is a module or
 # a package of theirs.
 STORIES = ("controller", "node", "webhook")
-GROUND = {"model", "metrics", "logs", "clock"}
+GROUND = {"model", "metrics", "logs", "clock", "tell_once"}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "metrics": set(),
     "logs": set(),
     "clock": set(),
+    "tell_once": {"clock"},
     "process": set(),
     # What the API server's answers mean; "kube" and the node's small client read it.
     "kube.failures": set(),
@@ -113,6 +114,7 @@ ALLOWED: dict[str, set[str]] = {
         *("classes", "controller.nodes", "controller.placement", "controller.provisioning"),
         *("kube", "ec2", "region"),
     },
+    "conformance": set(),
     "sandbox": set(),
     # The commands of the node plugin and the sandbox are loaded by name, when they are asked for.
     "cli": {"controller.app", "controller.shared", "inspect", "options"},

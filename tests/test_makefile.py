@@ -28,6 +28,7 @@ def planned(*words: str) -> list[str]:
     [
         ("test", f"{BINARIES} --tests", ".venv/bin/python -m pytest"),
         ("bench", BINARIES, ".venv/bin/python -m tests.bench"),
+        ("conformance", f"{BINARIES} --conformance", ".venv/bin/python -m tests.e2e"),
     ],
 )
 def test_the_programs_are_built_before_what_needs_them(
@@ -77,3 +78,17 @@ def test_all_tests_without_a_control_plane_are_run_by_one_command() -> None:
 
 def first(commands: list[str], command: str) -> int:
     return next(n for n, each in enumerate(commands) if each.startswith(command))
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ((), ""),
+        (("QUICK=1",), "--quick"),
+        (("PART=2/3", "DOCS=1"), "--part 2/3 --docs"),
+    ],
+)
+def test_the_storage_tests_are_chosen_by_variables(words: tuple[str, ...], options: str) -> None:
+    command = planned("conformance", *words)[-1]
+
+    assert command.split() == [".venv/bin/python", "-m", "tests.e2e", *options.split()]

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from provisioner import __file__ as package_file
 from provisioner import process
-from provisioner.classes import storage_class_parameter_rules as parameter_rules
+from provisioner.classes import storage_class_rules
 from provisioner.cli import controller
 from provisioner.controller import app
 from provisioner.controller.nodes import initialize, startup_taint_rules
@@ -264,7 +264,7 @@ def test_the_classes_are_ours_and_valid():
     for each in classes.values():
         assert each["provisioner"] == EBS_DRIVER
         assert each["volumeBindingMode"] == "WaitForFirstConsumer"
-        assert parameter_rules.parse(each["parameters"]).volume_type == "gp3"
+        assert storage_class_rules.parse_parameters(each["parameters"]).volume_type == "gp3"
 
 
 def test_the_driver_is_declared_as_the_stock_chart_does():

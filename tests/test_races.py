@@ -78,12 +78,12 @@ RACES: dict[int, tuple[str, ...]] = {
     # A detach whose persistent volume was removed by force.
     10: (
         "cluster/test_bad_attachments.py::test_a_volume_is_detached_although_its_persistent_volume_was_removed_by_force",
-        "controller/attaching/test_rules_detach.py::test_the_record_alone_is_enough",
+        "controller/attaching/test_detach_rules.py::test_the_record_alone_is_enough",
     ),
     # A node made anew under its name is another instance.
     11: (
         "cluster/test_bad_attachments.py::test_a_volume_is_detached_from_the_instance_that_had_the_nodes_name_before",
-        "controller/attaching/test_rules_detach.py::test_what_was_recorded_at_attach_wins_over_what_is_there_now",
+        "controller/attaching/test_detach_rules.py::test_what_was_recorded_at_attach_wins_over_what_is_there_now",
         "controller/attaching/test_rules.py::test_the_instance_is_the_one_that_is_registered_now",
     ),
     # An attachment made anew under its name is another attachment.
@@ -93,8 +93,8 @@ RACES: dict[int, tuple[str, ...]] = {
     ),
     # Nothing is let go before EC2 has confirmed the detach.
     13: (
-        "controller/attaching/test_rules_detach.py::test_an_attachment_is_let_go_only_when_the_volume_is_off",
-        "controller/attaching/test_rules_detach.py::test_a_deleted_attachment_is_detached_whatever_its_status_says",
+        "controller/attaching/test_detach_rules.py::test_an_attachment_is_let_go_only_when_the_volume_is_off",
+        "controller/attaching/test_detach_rules.py::test_a_deleted_attachment_is_detached_whatever_its_status_says",
         "cluster/test_ec2_says_no.py::test_a_detachment_that_hangs_is_told_and_ends_once_the_instance_lets_go",
         WALK,
     ),
@@ -161,7 +161,7 @@ RACES: dict[int, tuple[str, ...]] = {
     ),
     # A detach interrupts the wait of an attach.
     30: (
-        "controller/attaching/test_rules_detach.py::test_a_deleted_attachment_is_detached_whatever_its_status_says",
+        "controller/attaching/test_detach_rules.py::test_a_deleted_attachment_is_detached_whatever_its_status_says",
         "cluster/test_bad_attachments.py::test_an_attachment_deleted_while_it_waits_for_ec2_is_detached",
         "kube/test_queue.py::test_an_event_wakes_a_waiting_key",
         "controller/attaching/test_turns.py::test_the_deletion_of_an_attachment_ends_its_attach_s_wait_for_its_turn",

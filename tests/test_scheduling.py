@@ -12,7 +12,7 @@ SHORT, LONG, LONGER = (
     "tests/cluster/test_after_stock.py",
 )
 # The second one has the name of a long story.
-UNIT, UNIT_TOO = "tests/ec2/test_documented_rates.py", "tests/controller/nodes/test_dead_node.py"
+UNIT, UNIT_TOO = "tests/ec2/test_rate_option.py", "tests/controller/nodes/test_dead_node.py"
 
 
 def order(worker: str, *files: str) -> list[str]:

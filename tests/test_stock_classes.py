@@ -9,13 +9,13 @@ import pytest
 import yaml
 
 from provisioner import __file__ as package_file
-from provisioner.classes.storage_class_parameter_rules import (
+from provisioner.classes.storage_class_rules import (
     FILE_SYSTEM_KEY,
     SECRET_KEYS,
     TABLE,
-    parse,
+    parse_parameters,
+    read,
 )
-from provisioner.classes.storage_class_rules import read
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.tags import TAG_PREFIX
 from tests.builders import a_class
@@ -139,7 +139,7 @@ def test_every_name_of_the_stock_driver_is_in_our_table(key: str):
 def test_a_class_may_name_every_secret_that_external_provisioner_knows():
     secrets = SIDECAR_KEYS - {FILE_SYSTEM_KEY}
 
-    assert parse(dict.fromkeys(secrets, "s")) == parse({})
+    assert parse_parameters(dict.fromkeys(secrets, "s")) == parse_parameters({})
 
 
 def test_a_switch_among_the_parameters_would_be_seen():
@@ -149,4 +149,4 @@ def test_a_switch_among_the_parameters_would_be_seen():
 
 @pytest.mark.parametrize("value", ["true", "false"])
 def test_what_the_stock_driver_reads_as_a_boolean_is_read_the_same(value: str):
-    assert parse({"encrypted": value}).encrypted is (value == "true")
+    assert parse_parameters({"encrypted": value}).encrypted is (value == "true")

@@ -89,7 +89,7 @@ def test_every_file_says_what_it_is_for_and_is_applied(folder: str):
 # -- rights
 
 
-def test_nothing_can_be_created_or_deleted_but_events():
+def test_nothing_can_be_created_but_events_and_leases_and_nothing_deleted():
     reached = {
         (resource, verb)
         for rule in rules()
@@ -98,8 +98,16 @@ def test_nothing_can_be_created_or_deleted_but_events():
     }
 
     assert {each for each in reached if each[1] in {"create", "delete", "deletecollection"}} == {
-        ("events", "create")
+        ("events", "create"),
+        ("leases", "create"),
     }
+    created_in = [
+        each["metadata"]["namespace"]
+        for each in objects("Role")
+        for rule in each["rules"]
+        if "leases" in rule["resources"]
+    ]
+    assert created_in == [names.NAMESPACE] * 2
     assert "*" not in str(rules())
 
 
@@ -118,7 +126,7 @@ def test_what_is_sensitive_is_granted_by_name_only():
         "validatingwebhookconfigurations": [names.NAME],
     }
     for rule in rules():
-        if "resourceNames" not in rule:
+        if "resourceNames" not in rule and rule["verbs"] != ["create"]:
             assert not set(rule["resources"]) & by_name.keys()
 
 
@@ -286,14 +294,12 @@ def test_the_defaults_are_the_names_in_the_manifests():
     assert options.namespace == deployed["namespace"]
     assert the("Service")["metadata"]["name"] == options.service
     assert the("Secret")["metadata"]["name"] == options.tls_secret
-    assert the("Lease")["metadata"]["name"] == names.LEASE
     for kind in ("Mutating", "Validating"):
         assert the(f"{kind}WebhookConfiguration")["metadata"]["name"] == names.NAME
 
 
 def test_what_the_webhook_keeps_is_applied_empty():
     assert the("Secret").keys() == {"apiVersion", "kind", "metadata", "type"}
-    assert the("Lease").keys() == {"apiVersion", "kind", "metadata"}
 
 
 # -- the policy

@@ -20,7 +20,7 @@ import structlog
 from provisioner import process
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.documented_rates import parse_rates
+from provisioner.ec2.rate_option import parse_rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder

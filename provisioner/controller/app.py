@@ -33,7 +33,7 @@ from provisioner.controller.snapshotting.flow import Snapshotter
 from provisioner.controller.tagging.flow import ExtraTags
 from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.documented_rates import parse_rates
+from provisioner.ec2.rate_option import parse_rates
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.kube.queue import KeyedQueue

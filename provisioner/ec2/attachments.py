@@ -1,11 +1,17 @@
-"""Volumes on instances: look at an instance, choose a device's name, attach, detach."""
+"""Volumes on instances: look at an instance, choose a device name, attach, detach.
+
+AttachVolume demands a name; on Nitro instances it is only a label (the guest sees NVMe devices in
+any order), on Xen ones it is the device. Which names are good, and in which order they are given
+away, follows aws-ebs-csi-driver v1.64 (127 names; without xvda and xvdc[a-z], which some Windows
+instances cannot use). Source: EC2 user guide "Device names", read 2026-11-21.
+"""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from string import ascii_lowercase
 from typing import Any
 
-from provisioner.ec2 import device_name_rules
 from provisioner.ec2.batches import ask_about
 from provisioner.ec2.calls import Ec2Calls, Gate
 from provisioner.ec2.coalescer import Coalescer
@@ -23,6 +29,16 @@ FRESH_FOR_S = 2.0
 BAD_FOR_S = 3600.0
 _KEEP_S = 3600.0  # an instance that nothing happened on
 _TIDY_EVERY_S = 600.0
+_LETTERS = ascii_lowercase
+DEVICE_NAMES: tuple[str, ...] = (
+    *(f"/dev/xvda{letter}" for letter in _LETTERS),
+    *(f"/dev/xvdb{letter}" for letter in _LETTERS),
+    *(f"/dev/xvdd{letter}" for letter in _LETTERS[:24]),
+    *(f"/dev/xvd{letter}" for letter in _LETTERS[1:]),
+    *(f"/dev/sd{letter}" for letter in _LETTERS[1:]),
+    "/dev/sda2",
+)
+_ORDER = {name: place for place, name in enumerate(DEVICE_NAMES)}
 
 
 @dataclass(slots=True)
@@ -70,7 +86,7 @@ class DeviceBook:
         if mine is None:
             page.bad_until = {n: until for n, until in page.bad_until.items() if until > now}
             taken = {*in_use, *page.by_volume.values(), *page.bad_until}
-            mine = device_name_rules.choose(taken, page.freed_at)
+            mine = choose_device_name(taken, page.freed_at)
         if mine is None:
             raise Ec2Error(
                 Reason.INSTANCE_FULL,
@@ -113,6 +129,35 @@ class DeviceBook:
             for instance_id, page in self._pages.items()
             if page.by_volume or now - page.touched_at < _KEEP_S
         }
+
+
+def choose_device_name(taken: Collection[str], freed_at_s: Mapping[str, float]) -> str | None:
+    """The name for the next volume of an instance; None if all are taken.
+
+    A name that was never used comes first, then the one freed longest ago: using a name again
+    right after its volume was detached can leave the attachment stuck. A name that a Xen kernel
+    could take for another one in use (sdf for xvdf) is the last resort.
+
+    Args:
+        taken: names in use, on their way, or known to be refused.
+        freed_at_s: when names were freed, on any one clock.
+    """
+    suffixes = {_suffix(name) for name in taken}
+    free = [name for name in DEVICE_NAMES if name not in taken]
+    return min(
+        free,
+        key=lambda name: (
+            _suffix(name) in suffixes,
+            freed_at_s.get(name, float("-inf")),
+            _ORDER[name],
+        ),
+        default=None,
+    )
+
+
+def _suffix(name: str) -> str:
+    bare = name.removeprefix("/dev/")
+    return bare.removeprefix("xvd") if bare.startswith("xvd") else bare.removeprefix("sd")
 
 
 class Attachments:

@@ -36,7 +36,7 @@ from botocore.utils import IMDSRegionProvider
 
 from provisioner.ec2 import wire
 from provisioner.ec2.credentials import Credentials, Source
-from provisioner.ec2.documented_rates import DOCUMENTED
+from provisioner.ec2.limiter import DOCUMENTED
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node_affinity import region_of
 

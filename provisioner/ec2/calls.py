@@ -23,8 +23,7 @@ from botocore import xform_name
 
 from provisioner.ec2 import botocore_client, errors, wire
 from provisioner.ec2.credentials import Credentials
-from provisioner.ec2.documented_rates import Rates
-from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
+from provisioner.ec2.limiter import Grant, Limiter, Rates, Turn, Urgency
 from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import UNKNOWN_ID, Ec2Error, Outcome, Reason
 

@@ -1,4 +1,10 @@
-"""Who may call EC2 next: a token bucket for each action, and a bounded number of calls at once.
+"""How fast EC2 is called, and by whom next: a token bucket for each action, and so many at once.
+
+Buckets start from AWS's documented quotas, and learn: AWS raises these on request, per action.
+Source: EC2 developer guide "Request throttling for the Amazon EC2 API" (read 2026-11-21): token
+buckets per account, Region and action.
+Not verified: whether mutating actions share a bucket (a comment in aws-ebs-csi-driver says so, the
+guide says per action), and in which class a DescribeVolumes by ids falls; the smaller is assumed.
 
 A call needs a token of its action and one of the threads. Waiting callers go by urgency, then
 first come first served, over all actions: while threads are short, a detach that somebody waits
@@ -14,67 +20,84 @@ import asyncio
 import heapq
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
-from provisioner.ec2.documented_rates import Rate, Rates
 from provisioner.metrics import SharedMetrics
 
 
-class Urgency(IntEnum):
-    """Who goes first; lower is sooner."""
-
-    RELEASE = 0  # detach: another attach may be waiting for what it frees
-    NORMAL = 1
-    DELETION = 2  # a namespace's thousand deletions must not keep a pod from starting
-    BACKGROUND = 3  # sweeps, looks for nobody in particular
-
-
-# So long a last look counts while its call waits for a thread; then it is taken again.
-LOOK_COUNTS_S = 5.0
-_Waiting = list[tuple[int, int, "asyncio.Future[Any]"]]
-
-
 @dataclass(frozen=True, slots=True)
-class Grant:
-    """Leave to send one call.
+class Rate:
+    """A token bucket: so many calls at once, then so many a second."""
 
-    Attributes:
-        action: the API action.
-        sent_at: when it was given, or the last look before its call was over, on the limiter's
-            clock.
-        place: the caller's place in the queue; kept when a throttled call is sent again.
-    """
+    burst: float
+    per_s: float
 
-    action: str
-    sent_at: float
-    place: int
+    def times(self, factor: float) -> "Rate":
+        """This quota, raised by a factor."""
+        return Rate(self.burst * factor, self.per_s * factor)
 
 
-class Turn:
-    """A wait for leave that others can end, because the object of the call has gone.
+_UNFILTERED = Rate(50, 10)
+_READ = Rate(100, 20)
+_MUTATE = Rate(50, 5)
+_RESOURCE = Rate(100, 5)
+_TAGS = Rate(100, 10)
 
-    What was granted by then is not taken back: the last look before the call (its gate) is for
-    that. A call that was throttled has had no effect, so its next wait can be ended too.
-    """
+DOCUMENTED: Mapping[str, Rate] = {
+    "CreateVolume": _RESOURCE,
+    "DeleteVolume": _RESOURCE,
+    "CreateSnapshot": _RESOURCE,
+    "DeleteSnapshot": _RESOURCE,
+    "AttachVolume": _MUTATE,
+    "DetachVolume": _MUTATE,
+    "ModifyVolume": _MUTATE,
+    "CopyVolumes": _MUTATE,
+    "CreateTags": _TAGS,
+    "DeleteTags": _TAGS,
+    "DescribeVolumes": _UNFILTERED,
+    "DescribeInstances": _UNFILTERED,
+    "DescribeSnapshots": _UNFILTERED,
+    "DescribeAvailabilityZones": _READ,
+    "DescribeInstanceTypes": _READ,
+    "DescribeVolumesModifications": _READ,
+    "DescribeVolumeStatus": _READ,
+    "EnableFastSnapshotRestores": _MUTATE,
+    "DescribeFastSnapshotRestores": _READ,
+    "LockSnapshot": _MUTATE,
+    "DescribeLockedSnapshots": _READ,
+}
+EVERY_ACTION = "*"
 
-    def __init__(self) -> None:
-        self._why: Exception | None = None
-        self._waiter: asyncio.Future[Any] | None = None
 
-    def leave(self, why: Exception) -> None:
-        """Raise ``why`` in the waiting caller, at once."""
-        self._why = why
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_exception(why)
+def documented(action: str) -> Rate:
+    """AWS's documented quota of an action; the class it belongs to if it is not listed."""
+    known = DOCUMENTED.get(action)
+    if known is not None:
+        return known
+    return _READ if action.startswith("Describe") else _MUTATE
 
-    def begin(self, waiter: asyncio.Future[Any]) -> None:
-        """Wait by means of ``waiter``; raises ``why`` if the wait was ended before it began."""
-        if self._why is not None:
-            raise self._why
-        self._waiter = waiter
+
+class Rates:
+    """The quota to start from, for every action."""
+
+    __slots__ = ("_exact", "_factors")
+
+    def __init__(
+        self, exact: Mapping[str, Rate] | None = None, factors: Mapping[str, float] | None = None
+    ) -> None:
+        self._exact = dict(exact or {})
+        self._factors = dict(factors or {})
+
+    def of(self, action: str) -> Rate:
+        """The quota of an action: an override, or the documented one times its factor."""
+        exact = self._exact.get(action)
+        if exact is not None:
+            return exact
+        factor = self._factors.get(action, self._factors.get(EVERY_ACTION, 1.0))
+        return documented(action).times(factor)
 
 
 # How a bucket learns its rate, see ``Bucket``.
@@ -240,6 +263,60 @@ class Bucket:
             )
         elif self._updated_at >= self._raise_from:
             self.per_s = min(self.per_s + step * self._increase, MAX_PER_S)
+
+
+class Urgency(IntEnum):
+    """Who goes first; lower is sooner."""
+
+    RELEASE = 0  # detach: another attach may be waiting for what it frees
+    NORMAL = 1
+    DELETION = 2  # a namespace's thousand deletions must not keep a pod from starting
+    BACKGROUND = 3  # sweeps, looks for nobody in particular
+
+
+# So long a last look counts while its call waits for a thread; then it is taken again.
+LOOK_COUNTS_S = 5.0
+_Waiting = list[tuple[int, int, "asyncio.Future[Any]"]]
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Leave to send one call.
+
+    Attributes:
+        action: the API action.
+        sent_at: when it was given, or the last look before its call was over, on the limiter's
+            clock.
+        place: the caller's place in the queue; kept when a throttled call is sent again.
+    """
+
+    action: str
+    sent_at: float
+    place: int
+
+
+class Turn:
+    """A wait for leave that others can end, because the object of the call has gone.
+
+    What was granted by then is not taken back: the last look before the call (its gate) is for
+    that. A call that was throttled has had no effect, so its next wait can be ended too.
+    """
+
+    def __init__(self) -> None:
+        self._why: Exception | None = None
+        self._waiter: asyncio.Future[Any] | None = None
+
+    def leave(self, why: Exception) -> None:
+        """Raise ``why`` in the waiting caller, at once."""
+        self._why = why
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(why)
+
+    def begin(self, waiter: asyncio.Future[Any]) -> None:
+        """Wait by means of ``waiter``; raises ``why`` if the wait was ended before it began."""
+        if self._why is not None:
+            raise self._why
+        self._waiter = waiter
 
 
 @dataclass(slots=True)

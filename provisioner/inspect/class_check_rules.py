@@ -12,15 +12,16 @@ The rules are those by which claims are provisioned; none is repeated here.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from provisioner.classes import storage_class_parameter_rules as parameter_rules
-from provisioner.classes.storage_class_parameter_rules import (
+from provisioner.classes.storage_class_rules import (
     FILE_SYSTEM_KEY,
     SECRET_KEYS,
     TABLE,
     Parameters,
+    ReadClass,
+    boolean,
+    read,
     spelt,
 )
-from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.placement.zone_rules import NoZone, candidates
 from provisioner.controller.provisioning.plan_rules import Plan, plan
 from provisioner.model import tags
@@ -45,7 +46,7 @@ MOST_CAPABLE = "ext4"
 _SHOWN_GIB = (100, 1_000)
 _DEFAULT_KEY = "the account's default key"
 _ONLY_HERE = "this controller refuses it, although aws-ebs-csi-driver accepts it"
-_BOOLEANS = frozenset(row.name.lower() for row in TABLE if row.parser is parameter_rules.boolean)
+_BOOLEANS = frozenset(row.name.lower() for row in TABLE if row.parser is boolean)
 # A sample claim: a template that fails for its name may work for another one.
 _SAMPLE = tags.Owner("default", "data", "pvc-00000000-0000-4000-8000-000000000000", "Delete")
 _CLUSTER_ID = "of-the-check"
@@ -347,7 +348,7 @@ def _too_many_tags(read_class: ReadClass, *, cluster_id: str) -> str | None:
 def _about_the_stock_driver(read_class: ReadClass) -> Iterator[str]:
     """What aws-ebs-csi-driver v1.64 reads differently; it may lead before or after us."""
     for name, text in (read_class.storage_class.parameters or {}).items():
-        if name.lower() in _BOOLEANS and text != "true" and parameter_rules.boolean(text):
+        if name.lower() in _BOOLEANS and text != "true" and boolean(text):
             yield f'aws-ebs-csi-driver reads {name} {text!r} as false; write "true"'
     if read_class.parameters.initialization_rate_mibps is not None:
         yield (

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from provisioner import clock
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import EVENTS
 from provisioner.metrics import SharedMetrics
@@ -311,8 +312,8 @@ class EventRecorder:
         """Try again later, without keeping a writer from other events; or drop it."""
         loop = asyncio.get_running_loop()
         if series.failing_since is None:
-            series.failing_since = loop.time()
-        if loop.time() - series.failing_since < _kept_s(exc):
+            series.failing_since = clock.now_s()
+        if clock.now_s() - series.failing_since < _kept_s(exc):
             wait_s = _RETRY.pause_s(series.tries)
             series.tries += 1
             due = loop.call_later(max(wait_s, exc.retry_after_s or 0.0), self._try_again, series)

@@ -33,6 +33,7 @@ from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import SharedMetrics
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.tell_once import TellOnce
 
 # client-go asks for 5 to 10 minutes; spread so that kinds do not reconnect together.
 _WATCH_MIN_S, _WATCH_MAX_S = 300, 600
@@ -85,7 +86,7 @@ class Informer(Generic[T]):
         self._failures = 0
         self._expired = False
         self._failing_since_s: float | None = None
-        self._told = ""  # the failure that the log has
+        self._told = TellOnce()  # the failure that the log has
         self._listing = asyncio.Lock()  # what lists or watches beside ``run`` excludes its lists
         self._looking = asyncio.Lock()
         # Tickets of ``catch_up``: the last one, up to which the cache was proven, and given up.
@@ -263,9 +264,8 @@ class Informer(Generic[T]):
 
     async def run(self) -> None:
         """Follow the API server forever."""
-        loop = asyncio.get_running_loop()
         while True:
-            began, seen = loop.time(), self._store.version
+            began, seen = clock.now_s(), self._store.version
             wait_s: float | None = None
             try:
                 if self._expired or not self._store.version:
@@ -281,7 +281,7 @@ class Informer(Generic[T]):
             if self._store.version != seen:
                 self._failures = 0
             elif wait_s is None:
-                if loop.time() - began < _TOO_SHORT_S:
+                if clock.now_s() - began < _TOO_SHORT_S:
                     wait_s = 0.0
                 else:
                     self._failures = 0
@@ -312,7 +312,8 @@ class Informer(Generic[T]):
         self._metrics.unreadable.labels(kind).inc(listing.unreadable)
         self._proven = max(self._proven, asked)
         self._expired = False
-        self._failing_since_s, self._told = None, ""
+        self._failing_since_s = None
+        self._told.clear()
         self._listed.set()
         if not self.synced.is_set():
             log.info("cache filled", kind=kind, objects=len(listing.items))
@@ -384,9 +385,9 @@ class Informer(Generic[T]):
             self._expired = True
             return exc.retry_after_s or 0.0
         is_away = exc.reason in {Reason.UNREACHABLE, Reason.TIMED_OUT}
-        if self._failures == 0 if is_away else exc.message != self._told:
+        is_news = self._told.is_news(kind, exc.message)
+        if self._failures == 0 if is_away else is_news:
             log.warning("cannot watch a kind", kind=kind, error=exc.message)
-        self._told = exc.message
         if self._failing_since_s is None:
             self._failing_since_s = clock.now_s()
         return exc.retry_after_s or 0.0

@@ -108,8 +108,7 @@ class KeyedQueue:
         """
         if not self._wanted(key):
             return
-        loop = asyncio.get_running_loop()
-        due = loop.time() + after_s
+        due = clock.now_s() + after_s
         entry = self._entries.get(key)
         if entry is None:
             entry = self._entries[key] = _Entry()
@@ -165,7 +164,7 @@ class KeyedQueue:
             entry.timer.cancel()
             entry.timer = None
         loop = asyncio.get_running_loop()
-        if due <= loop.time():
+        if due <= clock.now_s():
             self._make_ready(key)
         else:
             entry.due = due

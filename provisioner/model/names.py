@@ -70,6 +70,11 @@ UNCLAIMED = f"{OUR_PREFIX}unclaimed"
 CROSS_ZONE_CLUSTER = f"{OUR_PREFIX}crossing"
 CROSS_ZONE_CLAIM = f"{OUR_PREFIX}crossing-for"
 
+# -- a tag that `ebs-provisioner conformance` writes
+
+# Volume, snapshot, instance: the id of the run that made it. Its sweep deletes what has it.
+CONFORMANCE_RUN = f"{OUR_PREFIX}conformance-run"
+
 # -- tags of aws-ebs-csi-driver, which we write and read as it does
 
 # Volume and snapshot: "true"; the IAM policies of both drivers allow changes by this tag.

@@ -24,6 +24,10 @@ DELETION_SECRET_NAMESPACE = f"{_GROUP}/deletion-secret-namespace"
 CONTENT_FINALIZER = f"{_GROUP}/volumesnapshotcontent-bound-protection"
 # On a snapshot from which a volume is being made, by external-provisioner 6.3 and by us.
 SOURCE_FINALIZER = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"
+# Labels of Velero: on a content of a backup, and besides on one that was restored from it.
+# Source: Velero 1.18.1 pkg/apis/velero/v1/labels_annotations.go (read 2026-11-23).
+VELERO_BACKUP = "velero.io/backup-name"
+VELERO_RESTORE = "velero.io/restore-name"
 YES = "yes"
 DELETE, RETAIN = "Delete", "Retain"
 

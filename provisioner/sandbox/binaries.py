@@ -65,19 +65,43 @@ def ensure_binaries(
         SandboxError: they cannot be had; the text says what is missing, in one line.
     """
     environment = os.environ if environment is None else environment
+    found = find_binaries(kubernetes_version, programs=programs, environment=environment)
+    if found is not None:
+        return found
+    version = _demanded(kubernetes_version, environment) or DEFAULT_KUBERNETES
+    wanted = [program(name, version) for name in programs]
     cache = cache_folder(environment)
-    kubernetes_version = kubernetes_version or environment.get("SANDBOX_KUBERNETES") or None
-    if kubernetes_version is not None:
-        demand_supported(kubernetes_version)
-    found = find_set(programs, kubernetes_version, environment)
+    building.build(wanted, cache / version, cache, progress, make)
+    return cache / version
+
+
+def find_binaries(
+    kubernetes_version: str | None = None,
+    *,
+    programs: Sequence[str] = CONTROL_PLANE,
+    environment: Mapping[str, str] | None = None,
+) -> Path | None:
+    """Return the folder that ``ensure_binaries`` would; None if something has to be built first.
+
+    Raises:
+        SandboxError: this version is not supported.
+    """
+    environment = os.environ if environment is None else environment
+    cache = cache_folder(environment)
+    version = _demanded(kubernetes_version, environment)
+    found = find_set(programs, version, environment)
     if found is not None:
         return link(found, cache)
-    version = kubernetes_version or DEFAULT_KUBERNETES
-    wanted = [program(name, version) for name in programs]
-    folder = cache / version
-    if building.missing(folder, wanted):
-        building.build(wanted, folder, cache, progress, make)
-    return folder
+    folder = cache / (version or DEFAULT_KUBERNETES)
+    wanted = [program(name, folder.name) for name in programs]
+    return None if building.missing(folder, wanted) else folder
+
+
+def _demanded(kubernetes_version: str | None, environment: Mapping[str, str]) -> str | None:
+    version = kubernetes_version or environment.get("SANDBOX_KUBERNETES") or None
+    if version is not None:
+        demand_supported(version)
+    return version
 
 
 def find_set(

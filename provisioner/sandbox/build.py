@@ -55,10 +55,9 @@ def home(folder: Path, program: Program) -> Path:
     Kubernetes' own are there. The others have versions of their own and a folder for each, so that
     another version is another file, and one file serves several versions of Kubernetes.
     """
-    version = program.module.version
-    if folder.name == version:
+    if folder.name == program.version:
         return folder / program.name
-    return folder.parent / f"{program.name}-{version}" / program.name
+    return folder.parent / f"{program.name}-{program.version}" / program.name
 
 
 def build(
@@ -123,7 +122,7 @@ def alone(cache: Path, on_wait: Callable[[], None]) -> Iterator[None]:
 
 
 def _needed_free_gb(todo: Sequence[Program], folder: Path) -> int:
-    whole = any(home(folder, each).parent == folder for each in todo)
+    whole = any(home(folder, each).parent == folder or each.test is not None for each in todo)
     return NEEDED_FREE_GB if whole else NEEDED_FREE_BESIDE_GB
 
 
@@ -176,16 +175,31 @@ class GoMaker:
         ours = folder / "go.mod"
         if not ours.exists():
             ours.write_text(module_text(module, go_mod.read_text()))
-        packages = go.run("list", "-deps", program.package, folder=folder).split()
+        packages = [program.package]
+        if program.test is not None:
+            packages = self._imports(program.test, go, folder)
+        needed = go.run("list", "-deps", *packages, folder=folder).split()
         seen = 0
 
         def count(line: str) -> None:
             nonlocal seen
             seen += " " not in line
-            tell(min(seen / len(packages), 0.99))
+            tell(min(seen / len(needed), 0.99))
 
-        flags = ("-v", "-ldflags", f"-s -w {module.ldflags}", "-o", str(target))
-        go.follow("build", *flags, program.package, folder=folder, on_line=count)
+        flags = ("-ldflags", f"-s -w {module.ldflags}", "-o", str(target))
+        if program.test is None:
+            go.follow("build", "-v", *flags, *packages, folder=folder, on_line=count)
+            return
+        # `go test -c` does not say how far it is; when its packages are built it only links.
+        go.follow("build", "-v", *flags[:2], *packages, folder=folder, on_line=count)
+        go.run("test", "-c", "-vet=off", *flags, "./test", folder=folder)
+
+    def _imports(self, test: Path, go: compiler.Compiler, folder: Path) -> list[str]:
+        """Put the only source of a test binary beside our go.mod; what it imports."""
+        (folder / "test").mkdir(exist_ok=True)
+        shutil.copy(test, folder / "test")
+        lines = go.run("list", "-f", '{{join .TestImports "\\n"}}', "./test", folder=folder)
+        return lines.split()
 
     def _put_together(self, program: Program, target: Path) -> None:
         module = program.module

@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from provisioner.sandbox import binaries as programs
 from provisioner.sandbox.build import Progress as Tell
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.programs import CONTROL_PLANE, REAL_NODE, SANITY
+from provisioner.sandbox.programs import CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
 
 if TYPE_CHECKING:
@@ -88,7 +88,8 @@ def one_line_errors() -> Iterator[None]:
 
 @sandbox.command("binaries")
 @click.option("--tests", is_flag=True, help="Also those that only `make test` runs.")
-def binaries(*, tests: bool) -> None:
+@click.option("--conformance", is_flag=True, help="Also those that `make conformance` runs.")
+def binaries(*, tests: bool, conformance: bool) -> None:
     """Find the sandbox's programs, or build them once; print their folder.
 
     The kubelet is among them where a real node can run: on Linux, as root.
@@ -100,7 +101,8 @@ def binaries(*, tests: bool) -> None:
             file=sys.stderr,
         )
     with one_line_errors():
-        print(have_binaries(*(() if why else REAL_NODE), *(SANITY if tests else ())))
+        more = (() if why else REAL_NODE) + (SANITY if tests else ()) + (E2E if conformance else ())
+        print(have_binaries(*more))
 
 
 @sandbox.command()

@@ -8,8 +8,10 @@ is not whole, and it is made, linked and versioned in the same way.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from provisioner.sandbox.errors import SandboxError
 
@@ -47,6 +49,13 @@ REAL_NODE = ("kubelet",)
 SANITY = ("csi-sanity",)
 """The Kubernetes project's own tests of a CSI driver; a test runs them."""
 
+AGNHOST = "agnhost"
+GINKGO = "ginkgo"
+STORAGE_SUITE = "e2e-storage.test"
+E2E = (AGNHOST, GINKGO, STORAGE_SUITE)
+"""Kubernetes' end-to-end tests of a storage driver: what their pods run, what runs the tests in
+several processes, and the tests. ``make conformance`` runs them."""
+
 KUBERNETES_PROGRAMS = (
     "kube-apiserver",
     "kube-controller-manager",
@@ -55,6 +64,13 @@ KUBERNETES_PROGRAMS = (
     "kubelet",
 )
 """Programs whose version is Kubernetes' own."""
+
+_PACKAGES = {name: f"k8s.io/kubernetes/cmd/{name}" for name in KUBERNETES_PROGRAMS} | {
+    AGNHOST: "k8s.io/kubernetes/test/images/agnhost",
+    # In the version that Kubernetes requires: the tests and what runs them have to agree.
+    GINKGO: "github.com/onsi/ginkgo/v2/ginkgo",
+}
+"""The packages that are built from Kubernetes' module or from what it requires."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +100,21 @@ class Program:
     Attributes:
         documents: for what is no executable: the files of the module, by their paths in it, that
             it is put together from. There is no package then.
+        test: for a test binary: the file of ours that is its only source. There is no package then.
     """
 
     name: str
     package: str
     module: Module
     documents: tuple[str, ...] = ()
+    test: Path | None = None
+
+    @property
+    def version(self) -> str:
+        """The module's, and where a file of ours is its source, what makes this file another."""
+        if self.test is None:
+            return self.module.version
+        return f"{self.module.version}-{hashlib.sha256(self.test.read_bytes()).hexdigest()[:12]}"
 
     @property
     def label(self) -> str:
@@ -157,8 +182,11 @@ def kubernetes_module(version: str) -> Module:
 
 def program(name: str, kubernetes_version: str) -> Program:
     """Return how ``name`` is built; KeyError for a name that is not in the table."""
-    if name in KUBERNETES_PROGRAMS:
-        return Program(name, f"k8s.io/kubernetes/cmd/{name}", kubernetes_module(kubernetes_version))
+    if name in _PACKAGES:
+        return Program(name, _PACKAGES[name], kubernetes_module(kubernetes_version))
+    if name == STORAGE_SUITE:
+        source = Path(__file__).parent / "e2e" / "suite_test.go"
+        return Program(name, "", kubernetes_module(kubernetes_version), test=source)
     return {each.name: each for each in OTHER_PROGRAMS}[name]
 
 

@@ -32,8 +32,8 @@ from provisioner.controller.placement.consumer_rules import Consumers, places
 from provisioner.controller.placement.waiting_pods import WaitingPods
 from provisioner.controller.shared.settings import Settings
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.documented_rates import parse_rates
 from provisioner.ec2.limiter import Limiter
+from provisioner.ec2.rate_option import parse_rates
 from provisioner.kube import wire
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import (

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from provisioner.ec2.documented_rates import documented
+from provisioner.ec2.limiter import documented
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox.snapshots import GROUP
 from provisioner.sandbox.strict_ec2.world import REAL_DELAYS

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from provisioner.controller.placement.zone_rules import spread
-from provisioner.ec2.device_name_rules import DEVICE_NAMES
+from provisioner.ec2.attachments import DEVICE_NAMES
 from tests.bench.null_bodies import DRIVER, PV_FINALIZER, Json, event, manifest, tags
 from tests.bench.null_edges import Ec2, Kube
 from tests.bench.world import ZONES

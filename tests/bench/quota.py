@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from provisioner.ec2.documented_rates import documented
+from provisioner.ec2.limiter import documented
 from tests.bench import phases
 from tests.bench.world import OURS, ZONES, world
 

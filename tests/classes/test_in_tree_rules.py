@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from provisioner.classes import in_tree_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.provisioning.plan_rules import Nothing, Provision, examine
+from provisioner.controller.provisioning.plan_rules import Provision, examine
 from provisioner.model.claim import MIGRATED_TO, STORAGE_PROVISIONER
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import SETTLED, Refuse
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.zone import Place
 from tests.builders import DRIVER, a_claim, a_class, a_plan, a_term
@@ -44,13 +44,13 @@ def test_an_in_tree_class_is_not_for_a_driver_of_another_name():
 
     answer = examine(claim, an_old_class(), driver="my-ebs", persistent_volume=None)
 
-    assert answer == Nothing()
+    assert answer == SETTLED
 
 
 def test_a_claim_of_an_in_tree_class_that_waits_is_left_to_the_scheduler_first():
     waiting = an_old_class(waits=True)
 
-    assert examine(a_claim(), waiting, driver=DRIVER, persistent_volume=None) == Nothing()
+    assert examine(a_claim(), waiting, driver=DRIVER, persistent_volume=None) == SETTLED
     chosen = a_claim(node="node-1")
     assert examine(chosen, waiting, driver=DRIVER, persistent_volume=None) == Provision(waiting)
 

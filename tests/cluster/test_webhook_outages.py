@@ -16,7 +16,7 @@ from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.installation import MANIFESTS, unregister_webhook
 from provisioner.sandbox.kubectl import kubectl
 from tests.cluster.background import Background
-from tests.cluster.hands import PVS, items
+from tests.cluster.hands import PVS, discard, items
 from tests.cluster.replicas import WebhookReplica, eventually
 from tests.cluster.static import Store, pinned
 from tests.cluster.webhook_hands import (
@@ -40,7 +40,7 @@ async def test_created_by_kubectl_before_during_and_after_an_outage_all_get_labe
 ):
     await webhook.kill()
     await unregister_webhook(store.sandbox.plane)
-    await store.api.patch(LEASE, {"spec": None})  # as it was before there was any webhook
+    await discard(store.api, LEASE)  # as it was before there was any webhook
     assert not is_complete(await store.create("before", store.volume(A)))
 
     await webhook.register()
@@ -138,7 +138,7 @@ async def test_strict_it_refuses_meanwhile_and_says_when_to_try_again(
     finally:
         store.hand.watch()
         await webhook.register()
-        await store.api.patch(LEASE, {"spec": None})  # the dead would hold it for 15 s
+        await discard(store.api, LEASE)  # the dead would hold it for 15 s
         webhook.begin()
         await webhook.ready()
 
@@ -174,7 +174,7 @@ async def test_registered_by_the_manifests_it_adds_what_it_is_trusted_by_and_not
     finally:
         await unregister_webhook(plane)
         await webhook.register()
-        await store.api.patch(LEASE, {"spec": None})  # the dead would hold it for 15 s
+        await discard(store.api, LEASE)  # the dead would hold it for 15 s
         webhook.begin()
         await webhook.ready()
 
@@ -204,7 +204,7 @@ async def test_with_somebody_elses_certificate_it_serves_that_and_writes_nothing
         await unregister_webhook(plane)
         await webhook.register()
         await store.api.patch(SECRET, {"data": None})
-        await store.api.patch(LEASE, {"spec": None})
+        await discard(store.api, LEASE)
         webhook.begin()
         await webhook.ready()
 

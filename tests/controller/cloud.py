@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from botocore.exceptions import ClientError
 
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.documented_rates import Rates
-from provisioner.ec2.limiter import Grant, Limiter, Turn, Urgency
+from provisioner.ec2.limiter import Grant, Limiter, Rates, Turn, Urgency
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.ids import is_instance_id, is_volume_id

@@ -5,8 +5,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from provisioner.ec2.documented_rates import Rate
-from provisioner.ec2.limiter import Limiter, Urgency
+from provisioner.ec2.limiter import Limiter, Rate, Urgency
 
 
 @dataclass

@@ -5,7 +5,7 @@ import pytest
 from botocore import xform_name
 
 from provisioner.ec2 import botocore_client
-from provisioner.ec2.documented_rates import DOCUMENTED
+from provisioner.ec2.limiter import DOCUMENTED
 from provisioner.model.errors import Reason, StorageError
 
 LOCAL = "http://127.0.0.1:1"

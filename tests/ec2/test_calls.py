@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.documented_rates import parse_rates
+from provisioner.ec2.rate_option import parse_rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason

@@ -1,7 +1,6 @@
 import pytest
 
-from provisioner.ec2.attachments import BAD_FOR_S, DeviceBook
-from provisioner.ec2.device_name_rules import DEVICE_NAMES
+from provisioner.ec2.attachments import BAD_FOR_S, DEVICE_NAMES, DeviceBook
 from provisioner.model.errors import Ec2Error, Reason
 
 

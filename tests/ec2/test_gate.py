@@ -11,8 +11,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from provisioner.ec2.calls import AT_ONCE, GATE_S, Ec2Calls
-from provisioner.ec2.documented_rates import Rate, Rates
-from provisioner.ec2.limiter import Grant, Limiter, Turn
+from provisioner.ec2.limiter import Grant, Limiter, Rate, Rates, Turn
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from tests.ec2.virtual_time import Clock, in_virtual_time

@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from provisioner.ec2.documented_rates import Rate, Rates, documented
-from provisioner.ec2.limiter import Limiter, Urgency
+from provisioner.ec2.limiter import Limiter, Rate, Rates, Urgency, documented
 from provisioner.metrics import Metrics
 from tests.ec2.simulated_ec2 import Run, run
 from tests.ec2.virtual_time import Clock, in_virtual_time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.sandbox.binaries import cache_folder, ensure_binaries
+from provisioner.sandbox.binaries import cache_folder, ensure_binaries, find_binaries
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.programs import (
     CONTROL_PLANE,
@@ -196,6 +196,14 @@ def test_the_second_call_builds_nothing_and_is_quick(machine: Machine) -> None:
     assert machine.ensure() == first
     assert time.perf_counter() - started < 0.1
     assert machine.made == made
+
+
+def test_what_would_have_to_be_built_first_is_not_found(machine: Machine) -> None:
+    assert find_binaries(environment=machine.environment) is None
+    built = machine.ensure()
+
+    assert find_binaries(environment=machine.environment) == built
+    assert find_binaries(programs=("kubelet",), environment=machine.environment) is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from provisioner.sandbox.build import build
 from provisioner.sandbox.programs import (
     CONTROL_PLANE,
     DEFAULT_KUBERNETES,
+    E2E,
     REAL_NODE,
     SANITY,
     Program,
@@ -64,6 +65,7 @@ def test_binaries_prints_the_folder_as_its_last_line(cache: Path) -> None:
         ("", [], CONTROL_PLANE + REAL_NODE),
         (WHY, ["--tests"], CONTROL_PLANE + SANITY),
         ("", ["--tests"], CONTROL_PLANE + REAL_NODE + SANITY),
+        ("", ["--conformance"], CONTROL_PLANE + REAL_NODE + E2E),
     ],
 )
 def test_binaries_are_those_that_can_run_here(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -48,12 +47,13 @@ class Layout:
 
     def layer(self, name: str) -> bytes:
         (layer,) = self.manifest(name)["layers"]
-        return gzip.decompress(self.blob(layer))
+        return self.blob(layer)
 
 
 @pytest.fixture
 def layout(tmp_path: Path) -> Layout:
-    return Layout(image.write(tmp_path / "i.tar", PROGRAM, ["busybox", "cat", "sh"], "aarch64"))
+    images = image.images_of(image.base(PROGRAM, ["busybox", "cat", "sh"]))
+    return Layout(image.write(tmp_path / "i.tar", images, "aarch64"))
 
 
 def test_the_layout_says_its_version(layout: Layout) -> None:
@@ -93,9 +93,35 @@ def test_the_layer_holds_the_program_and_a_link_for_each_applet(layout: Layout) 
 
 
 def test_the_same_program_makes_the_same_bytes(tmp_path: Path) -> None:
-    first = image.write(tmp_path / "a", PROGRAM, ["sh"]).read_bytes()
+    def written(name: str) -> bytes:
+        images = image.images_of(image.base(PROGRAM, ["sh"]))
+        return image.write(tmp_path / name, images).read_bytes()
 
-    assert image.write(tmp_path / "b", PROGRAM, ["sh"]).read_bytes() == first
+    assert written("a") == written("b")
+
+
+def test_an_image_can_add_programs_to_the_layer_that_others_have(tmp_path: Path) -> None:
+    base = image.base(PROGRAM, ["sh"])
+    more = image.programs({"/agnhost": b"a" * 10, "/usr/lib/x/libc.so": b"library"})
+    added = image.Image("registry/agnhost:2", {"Entrypoint": ["/agnhost"]}, [base, more])
+    layout = Layout(image.write(tmp_path / "i.tar", [*image.images_of(base), added]))
+
+    layers = [layout.blob(each) for each in layout.manifest(added.name)["layers"]]
+    with tarfile.open(fileobj=io.BytesIO(layers[1])) as tar:
+        entries = {each.name: (each.isdir(), each.mode) for each in tar.getmembers()}
+
+    assert layers[0] == layout.layer(image.BUSYBOX)
+    assert entries == {
+        "usr": (True, 0o755),
+        "usr/lib": (True, 0o755),
+        "usr/lib/x": (True, 0o755),
+        "agnhost": (False, 0o755),
+        "usr/lib/x/libc.so": (False, 0o755),
+    }
+    assert layout.config(added.name)["config"]["Entrypoint"] == ["/agnhost"]
+    diff_ids = layout.config(added.name)["rootfs"]["diff_ids"]
+    assert diff_ids == [f"sha256:{hashlib.sha256(each).hexdigest()}" for each in layers]
+    assert len(layout.files) == 2 + 2 + 3 * 2  # each layer once, a config and a manifest each
 
 
 def test_pods_name_the_image_by_a_tag_that_no_kubelet_pulls() -> None:

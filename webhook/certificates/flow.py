@@ -23,6 +23,7 @@ from provisioner.kube.informer import Informer
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject
+from provisioner.tell_once import TellOnce
 from webhook.certificates import issuing, rotation_rules, tls_secret, webhook_configurations
 from webhook.certificates.issuing import Authority, CertificateError, Names
 from webhook.certificates.rotation_rules import Pair, Publish, Seen, Step, Wait, Waits
@@ -33,7 +34,7 @@ from webhook.metrics import WebhookMetrics
 
 # After a step, until the next look; doubled while one follows the other without rest, as when
 # somebody undoes each.
-_PACE_S, _PACE_MOST_S = 0.02, 5.0
+_PACE = Backoff(0.02, 5.0)
 _CALM_S = 10.0
 _BACKOFF = Backoff(0.1, 10.0)
 # A replica that could not read the Secret for so long is not asked by others either: it would not
@@ -153,9 +154,9 @@ class Rotation:
         self._trusted = _Since()
         self._made_at: dict[str, float] = {}
         self._stepped_at = self._heard_at = -inf
-        self._pace_s = _PACE_S
+        self._steps_in_a_row = 0
         self._failures = 0
-        self._said = ""
+        self._told = TellOnce()
         self._changed = asyncio.Event()
         self.ready = asyncio.Event()
 
@@ -211,7 +212,7 @@ class Rotation:
             raise StorageError(Reason.OBJECT_NOT_FOUND, f"{self._secret} does not exist")
         self._served.follow(secret.data or {}, self._names, self._now())
         self.ready.set()
-        self._said = ""
+        self._told.clear()
         return self._waits.check_s
 
     async def _turn(self, registration: Configurations) -> float:
@@ -236,7 +237,7 @@ class Rotation:
             self.ready.set()
         decided = rotation_rules.decide(held.content, seen, now, self._waits)
         if isinstance(decided, Wait):
-            self._said = ""
+            self._told.clear()
         step = self._restrained(decided)
         if isinstance(step, Wait):
             return self._spread(min(step.seconds, serve_in_s))
@@ -307,8 +308,8 @@ class Rotation:
         at_s = clock.now_s()
         rested = at_s - self._stepped_at > _CALM_S
         self._stepped_at = at_s
-        self._pace_s = _PACE_S if rested else min(2 * self._pace_s, _PACE_MOST_S)
-        return self._pace_s
+        self._steps_in_a_row = 0 if rested else self._steps_in_a_row + 1
+        return _PACE.pause_s(self._steps_in_a_row)
 
     def _after_failure(self, error: StorageError) -> float:
         """Tell it once; how long to wait, in seconds."""
@@ -322,8 +323,7 @@ class Rotation:
         return pause_s
 
     def _tell_once(self, problem: str, **more: object) -> None:
-        if problem != self._said:
-            self._said = problem
+        if self._told.is_news("certificate", problem):
             log.warning("cannot maintain the certificate", error=problem, **more)
 
 

@@ -10,9 +10,7 @@ the API server for one.
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice
 from typing import Any
@@ -27,15 +25,17 @@ from provisioner.kube.informer import Informer
 from provisioner.kube.lease import Leases
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import Projection, Resource
+from provisioner.model.backoff import Backoff
 from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node_affinity import labels_in, zones_named
+from provisioner.tell_once import TellOnce
 from webhook.metrics import WebhookMetrics
 from webhook.model.cluster_view import NodeView
 from webhook.model.review import Json
 from webhook.repairs import rules
-from webhook.repairs.rules import LABEL_REST_S, LabelBackoff, Repair
+from webhook.repairs.rules import LabelBackoff, Repair
 from webhook.reviews import persistent_volume_zone_rules as zone_rules
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, source_of
 from webhook.reviews.persistent_volume_zone_rules import terms_in
@@ -52,8 +52,10 @@ _MOST_IN_HAND = 64
 _REFUSALS = frozenset({Reason.REJECTED, Reason.FORBIDDEN})
 _ANSWER_S = 30.0
 # While EC2 gives no answer.
-_AGAIN_S, _AGAIN_MOST_S = 2.0, 60.0
+_AGAIN = Backoff(2.0, 60.0)
 _MOST_WARNED = 10_000
+# Nodes come and go, and with them the labels that may be written.
+_ALL_AGAIN_S = 600.0
 
 log = structlog.get_logger(__name__)
 
@@ -146,21 +148,6 @@ def _same(placement: bytes) -> bytes:
     return placement
 
 
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """Intervals, in seconds.
-
-    Attributes:
-        all_again_s: until everything is checked again. Nodes come and go, and with them the labels
-            that may be written.
-        label_rest_s: how long labels that were written are left alone; longer if something else
-            keeps changing them back.
-    """
-
-    all_again_s: float = 600.0
-    label_rest_s: float = LABEL_REST_S
-
-
 class Repairs:
     """Repairs persistent volumes whenever this replica holds the lease.
 
@@ -172,7 +159,6 @@ class Repairs:
         events: where warnings go.
         metrics: counts what was done.
         driver: whose volumes these are, besides in-tree ones.
-        waits: intervals.
     """
 
     def __init__(
@@ -185,22 +171,19 @@ class Repairs:
         events: EventRecorder,
         metrics: WebhookMetrics,
         driver: str,
-        waits: Waits | None = None,
     ) -> None:
         self.client = client
         self.nodes = nodes
         self.lookup = lookup
         self.metrics = metrics
         self.driver = driver
-        waits = waits or Waits()
-        self.all_again_s = waits.all_again_s
-        self.label_backoff = LabelBackoff(waits.label_rest_s)
+        self.label_backoff = LabelBackoff()
         self._leases = leases
         self._events = events
         # Learned from the first refusal; tried again with everything else: it may be upgraded.
         self.affinity_is_fixed = False
         # Warnings that were given: once is enough.
-        self._warned: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._warned = TellOnce(most=_MOST_WARNED)
 
     async def run(self) -> None:
         """Take the lease, work for as long as it is ours, and again."""
@@ -240,12 +223,8 @@ class Repairs:
 
     def warn(self, found: Whole, reason: str, message: str) -> None:
         """Tell people once, by an event, what only they can repair."""
-        about = (found.uid, message)
-        if about in self._warned:
+        if not self._warned.is_news((found.uid, message)):
             return
-        self._warned[about] = None
-        if len(self._warned) > _MOST_WARNED:
-            self._warned.popitem(last=False)
         regarding = Regarding.of(found, WHOLE.kind)
         self._events.record(regarding, warning=True, reason=reason, message=message)
         self.metrics.repairs.labels("warned").inc()
@@ -294,13 +273,13 @@ class _Term:
 
     async def _look_at_all_again(self) -> None:
         while True:
-            await asyncio.sleep(self._of.all_again_s)
+            await asyncio.sleep(_ALL_AGAIN_S)
             self._of.affinity_is_fixed = False
             for placed in self._placed.values():
                 self._add(placed.name, ask=True)
 
     async def _look(self) -> None:
-        pause_s = _AGAIN_S
+        doubts = 0
         while True:
             while not self._pending:
                 self._wake.clear()
@@ -310,12 +289,12 @@ class _Term:
                 del self._pending[name]
             doubtful = await self._look_at(chunk)
             if not doubtful:
-                pause_s = _AGAIN_S
+                doubts = 0
                 continue
             for name in doubtful:
                 self._add(name, ask=True)
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _AGAIN_MOST_S)
+            await asyncio.sleep(_AGAIN.pause_s(doubts))
+            doubts += 1
 
     async def _look_at(self, chunk: Mapping[str, bool]) -> list[str]:
         """Hand over those that need a repair; the names of those about which EC2 did not answer."""

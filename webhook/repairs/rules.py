@@ -9,15 +9,16 @@ Source: Kubernetes KEP-5381, alpha in 1.35.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from provisioner.model.backoff import Backoff
 from provisioner.model.zone import ZONE_LABEL
 from webhook.model.review import Json, inside
 from webhook.reviews import persistent_volume_zone_rules as zone_rules
 from webhook.reviews.persistent_volume_rules import Found, labels_of
 
-# After a write labels rest for so long; each time that something undoes it, twice as long.
-LABEL_REST_S, MOST_REST_S = 60.0, 3600.0
+# After a write labels rest for so long; longer each time that something undoes it.
+_REST = Backoff(60.0, 3600.0)
 # Something that writes less often than this is not fighting.
-_CALM_S = 2 * MOST_REST_S
+_CALM_S = 2 * _REST.most_s
 _MOST_KNOWN = 10_000
 
 
@@ -128,15 +129,17 @@ def _warning(volume_id: str, zone: str, wrong: str) -> str:
     return (
         f"volume {volume_id} is in {zone}, but spec.nodeAffinity {wrong}, and this API server does "
         "not allow changing it (feature gate MutablePVNodeAffinity): set "
-        "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
+        "persistentVolumeReclaimPolicy to Retain, delete the claim and this PersistentVolume, and "
         f"create both again with zone {zone} or without nodeAffinity"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class _Written:
+    """``undone``: how often in a row something had changed what was written before."""
+
     at_s: float
-    wait_s: float
+    undone: int
     keys: frozenset[str]
 
 
@@ -147,14 +150,13 @@ class LabelBackoff:
     at once, forever. Times are in seconds, of any clock that only goes forward.
     """
 
-    def __init__(self, first_s: float = LABEL_REST_S) -> None:
-        self._first_s = first_s
+    def __init__(self) -> None:
         self._known: dict[str, _Written] = {}
 
     def rest_s(self, name: str, now_s: float) -> float:
         """How long the next write has to wait, 0 for not at all."""
         last = self._known.get(name)
-        return 0.0 if last is None else max(0.0, last.at_s + last.wait_s - now_s)
+        return max(0.0, last.at_s + _REST.pause_s(last.undone) - now_s) if last is not None else 0.0
 
     def wrote(self, name: str, keys: Collection[str], now_s: float) -> bool:
         """Note that labels were written; True if one was written before, so something undid it.
@@ -165,11 +167,11 @@ class LabelBackoff:
         if last is not None and now_s - last.at_s >= _CALM_S:
             last = None
         again = last is not None and not last.keys.isdisjoint(keys)
-        wait_s = min(2 * last.wait_s, MOST_REST_S) if last is not None and again else self._first_s
+        undone = last.undone + 1 if last is not None and again else 0
         known = last.keys if last is not None else frozenset[str]()
         if len(self._known) >= _MOST_KNOWN:
             del self._known[next(iter(self._known))]
-        self._known[name] = _Written(now_s, wait_s, known.union(keys))
+        self._known[name] = _Written(now_s, undone, known.union(keys))
         return again
 
     def forget(self, name: str) -> None:

@@ -111,7 +111,7 @@ class Sentences:
 
     @property
     def _subject(self) -> str:
-        return f'persistentvolume "{shortened(self.name, _MOST_OF_NAME)}"'
+        return f'PersistentVolume "{shortened(self.name, _MOST_OF_NAME)}"'
 
     @property
     def _volume(self) -> str:

@@ -58,7 +58,7 @@ def judge(binding: Json, pod: Pod, cluster: ClusterView, *, namespace: str) -> V
     sentence = (
         f'{pod.title} cannot be bound: one of its volumes is in {zones}, but node "{node_name}" is '
         f"in {zone}; bind it to a node in {zones}; the scheduler does so if the volume's "
-        "persistentvolume has the right nodeAffinity"
+        "PersistentVolume has the right nodeAffinity"
     )
     evidence = volume.evidence | Evidence(nodes=frozenset({node_name}))
     return Verdict(deny("NodeElsewhere", sentence, code=403), evidence)

@@ -341,7 +341,7 @@ def _doubts_about_claim(
         if name:
             if volume is not None and volume.zones == frozenset():
                 yield (
-                    f"{claim.title} is bound to a persistentvolume whose nodeAffinity contradicts "
+                    f"{claim.title} is bound to a PersistentVolume whose nodeAffinity contradicts "
                     "itself, so no node can use it; have it recreated"
                 )
             return
@@ -396,7 +396,7 @@ def explained(
         seen: the zone that EC2 has told of a volume, "" if it was not asked.
     """
     wrong = [
-        f"EC2 has that volume in {zone}: its persistentvolume wrongly allows "
+        f"EC2 has that volume in {zone}: its PersistentVolume wrongly allows "
         f"{' or '.join(sorted(view.zones))} only, and must be recreated with the right "
         "nodeAffinity"
         for view in volumes.values()

@@ -6,12 +6,12 @@ from typing import assert_never
 import structlog
 
 from provisioner import clock
-from provisioner.controller.attaching import rules
+from provisioner.controller.attaching import detach_rules as rules
+from provisioner.controller.attaching.detach_rules import Release
 from provisioner.controller.attaching.rules import (
     Call,
     Detach,
     Kind,
-    Release,
     Target,
     Wait,
 )

@@ -158,9 +158,15 @@ class Attacher:
         while True:
             view = self._state.view(attachment, target.volume_id)
             step = rules.next_attach_step(
-                attachment, target, persistent_volume, driver=self._driver, view=view, now_s=now_s()
+                attachment,
+                target,
+                persistent_volume,
+                driver=self._driver,
+                view=view,
+                now_s=now_s(),
+                rivals=self._state.rivals(attachment, target),
             )
-            step = self._state.checked(attachment, target, persistent_volume, step, view)
+            self._state.note_step(attachment, step)
             match step:
                 case rules.Prepare() if not prepared:
                     if persistent_volume is not None and step.hold_persistent_volume:

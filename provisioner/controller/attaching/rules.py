@@ -1,38 +1,39 @@
 """Decide the next step of an attachment, from what was observed.
 
-``multi_attach_rules`` then has a veto against a second writer, and ``initialization_rules`` may
-have a volume wait for its data before it counts as attached.
+``detach_rules`` does so for one that is being deleted, and ``initialization_rules`` may have a
+volume wait for its data before it counts as attached.
 
 The flow never sleeps in a step: it sends a call, asks the watcher to wake it, and decides again
 from what EC2 shows then. So a deletion that arrives while a volume is still attaching is just the
-next decision. No object is released before EC2 has confirmed that the volume is off the instance.
-Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 AttachVolume and DetachVolume.
+next decision.
+Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 AttachVolume.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from provisioner.model.attachment import BLANK, NODE_ID, Attachment
 from provisioner.model.backoff import Backoff
 from provisioner.model.consistency import CONSISTENCY_S
-from provisioner.model.decision import SETTLED, Refuse, Settled
+from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_instance_id, is_volume_id
 from provisioner.model.names import UNCLAIMED, VOLUME_ID
 from provisioner.model.node import CsiNode, Node
-from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.persistent_volume import (
+    READERS_MODE,
+    PersistentVolume,
+    finalizer_of_attacher,
+)
 from provisioner.model.pod import Pod
-from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
+from provisioner.model.volume import AttachmentState, Volume
 
 STUCK_S = 90.0  # an attachment that takes longer never succeeds (aws-ebs-csi-driver #2833)
 # After this long without a trace of it, a lost AttachVolume is sent again: EC2 attaches only once.
 SEND_AGAIN_S = 10.0
 DROPPED_AGAIN_S = 300.0  # the longest pause, if EC2 accepts AttachVolume and drops it each time
 MULTI_ATTACH_INSTANCES = 16  # EBS user guide "Multi-Attach" (read 2026-11-21)
-GONE_S = 10.0  # a volume that was known and is missing for this long is gone
-BUSY_S = 60.0  # a detach that takes longer is reported to the user
-STALLED_S = 120.0  # a detach that EC2 accepted and that has not begun is sent again
 
 
 class Kind(Enum):
@@ -73,12 +74,14 @@ class View:
 
     ``missing_for_s``: since when EC2 has not known it, None when it does or was not asked.
     ``unclaimed``: it may still have the tag of a volume that no persistent volume names.
+    ``may_be_reported``: this process may have reported the volume as attached.
     """
 
     call: Call | None = None
     seen: Volume | None = None
     missing_for_s: float | None = None
     unclaimed: bool = False
+    may_be_reported: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,15 +132,26 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
-    """EC2 has confirmed that the volume is off the instance: release the object."""
+class Rival:
+    """Another attachment of the volume, and how far it is. ``instance_id``: as recorded, or "".
 
-    volume_id: str
+    ``is_going``: its AttachVolume may have been sent by this process.
+    ``is_younger``: it gives way if both are attached and neither may be reported.
+    """
+
+    instance_id: str
+    may_be_reported: bool = False
+    is_going: bool = False
+    is_younger: bool = False
+
+    @property
+    def gives_way(self) -> bool:
+        """Whether it was certainly not reported to a node, and is the younger one."""
+        return self.is_younger and not self.may_be_reported
 
 
 Waiting = Refuse | Untag | Detach | Wait
 AttachStep = Prepare | Attach | Attached | Waiting
-DetachStep = Settled | Detach | Wait | Release
 
 
 def target_to_attach(
@@ -206,8 +220,34 @@ def next_attach_step(
     driver: str,
     view: View,
     now_s: float,
+    rivals: Sequence[Rival] = (),
 ) -> AttachStep:
-    """The next step towards "attached" of an attachment that nobody is deleting."""
+    """The next step towards "attached" of an attachment that nobody is deleting.
+
+    ``rivals``: the other attachments of its volume. No two nodes may write to one file system.
+    """
+    step = _towards_attached(
+        attachment, target, persistent_volume, driver=driver, view=view, now_s=now_s
+    )
+    if isinstance(step, Attached) and view.may_be_reported:
+        return step
+    inline = attachment.spec.source.inline_volume_spec
+    spec = inline if persistent_volume is None else persistent_volume.spec
+    if spec is not None and not spec.is_file_system:
+        return step
+    is_for_readers = spec is not None and spec.is_for_readers
+    return with_one_writer(step, target, view=view, rivals=rivals, is_for_readers=is_for_readers)
+
+
+def _towards_attached(
+    attachment: Attachment,
+    target: Target,
+    persistent_volume: PersistentVolume | None,
+    *,
+    driver: str,
+    view: View,
+    now_s: float,
+) -> AttachStep:
     finalizer = finalizer_of_attacher(driver)
     holds = persistent_volume is None or finalizer in persistent_volume.finalizers
     recorded = attachment.annotations.get(NODE_ID), attachment.annotations.get(VOLUME_ID)
@@ -350,118 +390,81 @@ def named_volume(
     return PersistentVolume(spec=inline).volume_id(driver) if inline is not None else None
 
 
-def target_to_detach(
-    attachment: Attachment,
-    *,
-    driver: str,
-    persistent_volume: PersistentVolume | None,
-    csi_node: CsiNode | None,
-) -> tuple[str | None, str | None]:
-    """Volume id and instance id as far as they are known.
-
-    What was recorded at attach wins: a node that was recreated under its name is another instance.
-    """
-    volume_id = attachment.annotations.get(VOLUME_ID) or named_volume(
-        attachment, persistent_volume, driver
-    )
-    instance_id = attachment.annotations.get(NODE_ID)
-    if not instance_id and csi_node is not None:
-        registered = csi_node.driver(driver)
-        instance_id = registered.node_id if registered else None
-    return volume_id, instance_id
-
-
-def next_detach_step(
-    attachment: Attachment,
+def with_one_writer(
+    step: AttachStep,
     target: Target,
     *,
-    driver: str,
     view: View,
-    now_s: float,
-    look_first: bool,
-    attach_may_be_under_way_until_s: float,
-) -> DetachStep:
-    """The next step of an attachment that is being deleted.
+    rivals: Sequence[Rival],
+    is_for_readers: bool = False,
+) -> AttachStep:
+    """The step of an attachment that lets a node mount a file system, or what is done instead.
 
-    ``look_first``: an earlier process may have requested the detach already.
-    ``attach_may_be_under_way_until_s``: until then a call of an earlier process may take effect.
+    EC2 attaches a volume with Multi-Attach to any instance, and kube-controller-manager requests
+    several nodes if any access mode of a PersistentVolume allows it (IsMultiAttachAllowed), and
+    always for volumes that a pod names inline. The kubelet passes only the first mode to the node
+    plugin. So only here can it be seen that two nodes would mount one file system for writing.
+    Readers are refused too, as by aws-ebs-csi-driver: the kernel writes even at a read-only mount,
+    and a node that reads a file system while another one changes it gets corrupt data.
+    Source: Kubernetes 1.36 pkg/volume/util/util.go, pkg/volume/csi/csi_attacher.go ``MountDevice``.
     """
-    if finalizer_of_attacher(driver) not in attachment.finalizers:
-        return SETTLED
-    if not is_volume_id(target.volume_id) or not is_instance_id(target.instance_id):
-        return _by_no_call(target, view)
-    call = view.call
-    if call is None and look_first and _may_be_leaving(target, view):
-        return Wait(target.volume_id)
-    if call is None or call.kind is Kind.ATTACH or call.target != target:
-        return Detach(target)
-    if view.missing_for_s is not None and view.missing_for_s >= GONE_S:
-        return Release(target.volume_id)
-    there = view.seen.on(target.instance_id) if view.seen is not None else None
-    waited_s = now_s - call.sent_at_s
-    if there is not None:
-        again_s = SEND_AGAIN_S if call.uncertain or call.refused else STALLED_S
-        leaving = there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
-        return _still_there(target, waited_s) if leaving or waited_s < again_s else Detach(target)
-    if view.seen is None and not call.refused:
-        return Wait(target.volume_id)
-    # EC2 says that it is not attached. A volume that was seen attached before is off for good. But
-    # an attach that was never seen may still take effect if its reply, or the detach's, was lost.
-    lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
-    late_s = max(lost_until_s, attach_may_be_under_way_until_s) if not attachment.attached else 0.0
-    return Release(target.volume_id) if now_s >= late_s else Wait(target.volume_id)
-
-
-def is_still_wanted(
-    asked: Attachment, now: Attachment | None, there: InstanceAttachment | None
-) -> bool:
-    """Whether a detach that has waited for the limiter is still to be sent.
-
-    ``asked``: the object for which it was decided; ``now``: the one under its name now. ``there``:
-    the volume on the instance, as seen since. Two things can have changed: the object was removed
-    by force and recreated, or a stuck attach has succeeded.
-    """
-    if now is None or now.deleting:
-        return True
-    if asked.deleting:
-        return False
-    return there is None or there.state is not AttachmentState.ATTACHED
-
-
-def _by_no_call(target: Target, view: View) -> Wait | Release:
-    """An attachment that DetachVolume does not accept; what EC2 shows of the volume decides.
-
-    What is not a volume is attached nowhere. To SageMaker HyperPod nodes the stock driver attaches
-    volumes by SageMaker's own call, and EC2 shows these attachments without an instance: API
-    VolumeAttachment (read 2026-11-22), ``instanceId`` "returns null" for what AWS manages.
-    """
-    if not is_volume_id(target.volume_id):
-        return Release(target.volume_id)
+    if not isinstance(step, Attach | Attached):
+        return step
+    others = [each for each in rivals if each.instance_id not in ("", target.instance_id)]
     if view.seen is None:
-        is_gone = view.missing_for_s is not None and view.missing_for_s >= GONE_S
-        return Release(target.volume_id) if is_gone else Wait(target.volume_id)
-    if not view.seen.on(""):
-        return Release(target.volume_id)
-    return Wait(
-        target.volume_id,
-        f"volume {target.volume_id} is attached to {target.instance_id[:100]!r}, which is not an "
-        "EC2 instance, so only the service that manages it (SageMaker HyperPod) can detach it; "
-        "detach it there",
+        # Also if the other one waits as well: the previous leader may have sent its AttachVolume.
+        looks_first = (others or is_for_readers) and view.missing_for_s is None
+        return Wait(target.volume_id) if looks_first else step
+    if not view.seen.multi_attach:
+        return step
+    return _no_reader(target) if is_for_readers else _sole_writer(step, target, view.seen, others)
+
+
+def _sole_writer(
+    step: AttachStep, target: Target, seen: Volume, rivals: Sequence[Rival]
+) -> AttachStep:
+    states = {
+        each.instance_id: each.state
+        for each in seen.attachments
+        if each.instance_id != target.instance_id and each.state is not AttachmentState.DETACHED
+    }
+    getting = {each.instance_id for each in rivals if each.may_be_reported or each.is_going}
+    others = states.keys() | getting
+    if _is_attached_to(seen, target.instance_id):
+        # Otherwise two that are attached and not reported would refuse each other forever.
+        others -= _instances(rivals) - _instances(r for r in rivals if not r.gives_way)
+    leaving = {each for each in others if states.get(each) is AttachmentState.DETACHING} - getting
+    if others - leaving:
+        return _second_writer(target, others - leaving)
+    return Wait(target.volume_id) if leaving else step
+
+
+def _no_reader(target: Target) -> Refuse:
+    return Refuse(
+        Reason.INVALID_REQUEST,
+        f"volume {target.volume_id} has Multi-Attach, and its PersistentVolume has a file system "
+        f"and {READERS_MODE} as its first access mode: other nodes may write to the volume at the "
+        "same time, and reads would return corrupt data; use a PersistentVolume with "
+        "ReadWriteOnce (a pod can still mount it with readOnly: true), or a volume without "
+        "Multi-Attach",
     )
 
 
-def _may_be_leaving(target: Target, view: View) -> bool:
-    if view.seen is None:
-        return view.missing_for_s is None  # not described yet
-    there = view.seen.on(target.instance_id)
-    return there is not None and there.state in (AttachmentState.DETACHING, AttachmentState.BUSY)
+def _instances(rivals: Iterable[Rival]) -> set[str]:
+    return {each.instance_id for each in rivals}
 
 
-def _still_there(target: Target, waited_s: float) -> Wait:
-    if waited_s < BUSY_S:
-        return Wait(target.volume_id)
-    return Wait(
-        target.volume_id,
-        f"volume {target.volume_id} has been detaching from instance {target.instance_id} for "
-        f"over {BUSY_S:.0f} s; it may still be mounted there: unmount it, or stop the instance",
+def _is_attached_to(seen: Volume, instance_id: str) -> bool:
+    there = seen.on(instance_id)
+    return there is not None and there.state is not AttachmentState.DETACHING
+
+
+def _second_writer(target: Target, others: Iterable[str]) -> Refuse:
+    return Refuse(
+        Reason.VOLUME_IN_USE,
+        f"volume {target.volume_id} is attached, or being attached, to instance "
+        f"{', '.join(sorted(others))}, so it is not attached to instance {target.instance_id} as "
+        "well: EC2 would allow that (Multi-Attach), but two nodes that write to one file system "
+        "destroy it; delete the pods that use it there, or use a PersistentVolume with volumeMode "
+        "Block",
     )

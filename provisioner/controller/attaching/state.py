@@ -7,10 +7,16 @@ from typing import Any
 import structlog
 
 from provisioner import clock
-from provisioner.controller.attaching import multi_attach_rules
 from provisioner.controller.attaching.initialization import DataWaits
-from provisioner.controller.attaching.multi_attach_rules import Rival
-from provisioner.controller.attaching.rules import Attach, Attached, AttachStep, Call, Target, View
+from provisioner.controller.attaching.rules import (
+    Attach,
+    Attached,
+    AttachStep,
+    Call,
+    Rival,
+    Target,
+    View,
+)
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
@@ -86,6 +92,7 @@ class AttachmentState:
             seen=seen,
             missing_for_s=sighting.missing_for_s if sighting is not None and missing else None,
             unclaimed=self._unclaimed.is_tagged(volume_id),
+            may_be_reported=attachment.uid in self._may_be_reported,
         )
 
     def restore(self, attachment: Attachment, call: Call | None) -> None:
@@ -96,36 +103,17 @@ class AttachmentState:
 
     # -- other attachments of the volume
 
-    def checked(
-        self,
-        attachment: Attachment,
-        target: Target,
-        persistent_volume: PersistentVolume | None,
-        step: AttachStep,
-        view: View,
-    ) -> AttachStep:
-        """The step, or what is done instead: no two nodes may write to one file system.
+    def note_step(self, attachment: Attachment, step: AttachStep) -> None:
+        """Note what is done next, for the other attachments of the volume.
 
-        Nothing may be awaited between this and the step: of two at once the first one goes on.
+        Nothing may be awaited between the decision and this: of two at once the first one goes on.
         """
-        inline = attachment.spec.source.inline_volume_spec
-        spec = inline if persistent_volume is None else persistent_volume.spec
-        let_through = isinstance(step, Attached) and attachment.uid in self._may_be_reported
-        if not let_through and (spec is None or spec.is_file_system):
-            rivals = self._rivals(attachment, target)
-            is_for_readers = spec is not None and spec.is_for_readers
-            may_have_several = view.seen is not None and view.seen.multi_attach
-            if rivals or is_for_readers or may_have_several:  # else EC2 allows only one
-                step = multi_attach_rules.checked(
-                    step, target, view=view, rivals=rivals, is_for_readers=is_for_readers
-                )
         if isinstance(step, Attach):
             self._going.add(attachment.uid)
         if isinstance(step, Attached):
             self._may_be_reported.add(attachment.uid)
-        return step
 
-    def _rivals(self, attachment: Attachment, target: Target) -> list[Rival]:
+    def rivals(self, attachment: Attachment, target: Target) -> list[Rival]:
         """The other attachments of its volume."""
         name, known = attachment.spec.source.persistent_volume_name, self._caches.attachments
         # An attachment of another controller has no volume recorded.

@@ -7,10 +7,10 @@ message begins with our own, finer reason.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.model.claim import CLAIM_KIND, Claim
 from provisioner.model.errors import NEEDS_HUMAN, RATE_LIMITED, Reason, StorageError
+from provisioner.tell_once import TellOnce
 
 
 class ClaimEvents:

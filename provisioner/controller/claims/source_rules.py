@@ -97,7 +97,7 @@ def of_claim(
         return _refuse(f"{what} has no StorageClass, so it cannot be cloned")
     if persistent_volume is None:
         name = source.spec.volume_name
-        return _refuse(f"persistentvolume {name} of {what} does not exist", Reason.OBJECT_NOT_FOUND)
+        return _refuse(f"PersistentVolume {name} of {what} does not exist", Reason.OBJECT_NOT_FOUND)
     return (
         _too_small(claim, source.requested_storage, what)
         or _wrong_volume(what, source, persistent_volume, driver)
@@ -163,7 +163,7 @@ def _no_handle(what: str, content: VolumeSnapshotContent) -> Refuse | None:
 def _wrong_volume(
     what: str, source: Claim, persistent_volume: PersistentVolume, driver: str
 ) -> Refuse | None:
-    of = f"persistentvolume {persistent_volume.name} of {what}"
+    of = f"PersistentVolume {persistent_volume.name} of {what}"
     volume_id = persistent_volume.volume_id(driver)
     if not volume_id:
         csi = persistent_volume.spec.csi

@@ -24,6 +24,7 @@ from provisioner.model.claim import claim_uid_of
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE, UNCLAIMED, VOLUME_NAME
 from provisioner.model.volume import Volume
+from provisioner.tell_once import TellOnce
 
 _INVENTORY_EVERY = 12  # sweeps: once an hour, with the default interval
 _PAGE_PAUSE_S = 1.0
@@ -43,7 +44,7 @@ class OrphanSweep:
         self._caches = services.caches
         self._metrics = services.metrics
         self._creations = creations
-        self._reported: set[str] = set()
+        self._reported = TellOnce()
         self._sweeps = 0
 
     async def run(self) -> None:
@@ -86,9 +87,9 @@ class OrphanSweep:
         still_here: set[str] = set()
         async for page in self._volumes.find_pages(tags=ours, background=True):
             await self._settle([volume for volume in page if UNCLAIMED not in volume.tags])
-            still_here |= self._reported.intersection(volume.volume_id for volume in page)
+            still_here |= {each.volume_id for each in page if each.volume_id in self._reported}
             await asyncio.sleep(_PAGE_PAUSE_S)
-        self._reported &= still_here
+        self._reported.forget_all_but(still_here)
 
     async def _settle(self, volumes: Sequence[Volume]) -> None:
         """Decide by the caches, then again by what the API server has now."""
@@ -191,9 +192,8 @@ class OrphanSweep:
         log.warning("created a PersistentVolume for an orphaned volume", **_facts(volume))
 
     def _report(self, volume: Volume) -> None:
-        if volume.volume_id in self._reported:
+        if not self._reported.is_news(volume.volume_id):
             return
-        self._reported.add(volume.volume_id)
         self._metrics.orphans.labels("reported").inc()
         log.warning(
             "no PersistentVolume names a volume of this cluster; it is kept; delete it in EC2 if "

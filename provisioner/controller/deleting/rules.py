@@ -107,15 +107,15 @@ def _refusal(
     if attachments:
         return Defer(
             Reason.VOLUME_IN_USE,
-            f"persistentvolume {persistent_volume.name} is still attached to node "
+            f"PersistentVolume {persistent_volume.name} is still attached to node "
             f"{attachments[0].spec.node_name}",
             patience_s=DETACH_PATIENCE_S,
         )
     if namesakes:
         return Defer(
             Reason.VOLUME_IN_USE,
-            f"the volume of persistentvolume {persistent_volume.name} is kept, because "
-            f"persistentvolume {min(namesakes)} names it too; delete {min(namesakes)}, or set the "
+            f"the volume of PersistentVolume {persistent_volume.name} is kept, because "
+            f"PersistentVolume {min(namesakes)} names it too; delete {min(namesakes)}, or set the "
             f"reclaim policy of {persistent_volume.name} to Retain",
         )
     return None
@@ -126,7 +126,7 @@ def _deletion(persistent_volume: PersistentVolume, driver: str) -> Decision:
     if volume_id is None:
         return Defer(
             Reason.INVALID_REQUEST,
-            f"persistentvolume {persistent_volume.name} names no EBS volume",
+            f"PersistentVolume {persistent_volume.name} names no EBS volume",
         )
     return Delete(volume_id)
 
@@ -142,7 +142,7 @@ def _finalizers(persistent_volume: PersistentVolume, held: tuple[str, ...]) -> D
         # Only what a claim has released is deleted, and this one never will be.
         return Defer(
             Reason.INVALID_REQUEST,
-            f"persistentvolume {persistent_volume.name} is {persistent_volume.phase}: the volume "
+            f"PersistentVolume {persistent_volume.name} is {persistent_volume.phase}: the volume "
             "is kept, because no claim has released it; set the reclaim policy to Retain to "
             "release the object, and delete the volume in EC2 if it is not needed",
         )

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from provisioner.classes import attribute_rules as class_parameters
-from provisioner.classes.attribute_rules import Attributes
-from provisioner.classes.storage_class_rules import ReadClass, with_attributes
+from provisioner.classes import volume_attributes_class_rules as class_parameters
+from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.classes.volume_attributes_class_rules import Attributes, with_attributes
 from provisioner.model import tags
 from provisioner.model.claim import Claim
 from provisioner.model.decision import SETTLED, Refuse, Settled

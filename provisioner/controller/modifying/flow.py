@@ -21,7 +21,6 @@ from provisioner.controller.modifying.steps import (
     ModifySteps,
 )
 from provisioner.controller.shared.services import Services
-from provisioner.controller.shared.tell_once import EVENT_AGAIN_S
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.backoff import Backoff
 from provisioner.model.claim import Claim
@@ -30,6 +29,7 @@ from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
+from provisioner.tell_once import EVENT_AGAIN_S
 
 _CONFLICT = Backoff(0.2, 5.0)
 _SOON = Later(1.0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from provisioner.classes import attribute_rules as class_parameters
+from provisioner.classes import volume_attributes_class_rules as class_parameters
 from provisioner.controller.modifying import class_rules
 from provisioner.controller.modifying.claim_status_rules import StatusEdit
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from provisioner.classes.attribute_rules import Attributes
 from provisioner.classes.iops_rules import Fitted
+from provisioner.classes.volume_attributes_class_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change, following_of
 from provisioner.controller.modifying.growth_rules import Grow
 from provisioner.controller.modifying.shape_rules import (

@@ -8,8 +8,8 @@ IOPS that follow the size, and are raised to the type's least on every change.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from provisioner.classes.attribute_rules import Attributes
 from provisioner.classes.iops_rules import Fitted, fit
+from provisioner.classes.volume_attributes_class_rules import Attributes
 from provisioner.model.modification import ModifyRequest, Shape
 from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.volume_type import DEFAULT_TYPE, VOLUME_TYPES, modified_fault

@@ -32,7 +32,6 @@ from provisioner.controller.modifying.rules import (
     View,
 )
 from provisioner.controller.shared.services import Services
-from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.model.backoff import Backoff
 from provisioner.model.budget import Ledger, name_of
 from provisioner.model.claim import Claim
@@ -42,6 +41,7 @@ from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
+from provisioner.tell_once import TellOnce
 
 FRESH_S = 30.0
 # How long another edit of the claim is waited for: both then cost one modification.

@@ -19,7 +19,6 @@ from provisioner.controller.modifying.record import ModifyRecord, utc_now
 from provisioner.controller.modifying.rules import BOTH, Part, is_under_way, limit_of
 from provisioner.controller.modifying.state import ClaimState, Observed, Observer, Pass
 from provisioner.controller.shared.services import Services
-from provisioner.controller.shared.tell_once import EVENT_AGAIN_S
 from provisioner.ec2.batches import whole
 from provisioner.ec2.ceilings import ceiling_in
 from provisioner.model.backoff import Backoff
@@ -40,6 +39,7 @@ from provisioner.model.ids import is_volume_id
 from provisioner.model.modification import Modification
 from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.tell_once import EVENT_AGAIN_S
 
 # The watcher wakes us; this is for a wake that got lost.
 _WATCHED = Later(60.0)
@@ -174,7 +174,6 @@ class ModifySteps:
                 return await self._await(current, message)
             case rules.Failed(name=name, message=message):
                 state.reported_failure, state.observed = name, None
-                state.clear_in_flight()
                 return self._failed(current, StorageError(Reason.VOLUME_STATE, message))
             case rules.Impossible(part=part, message=message):
                 is_size = part is Part.SIZE

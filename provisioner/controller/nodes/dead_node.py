@@ -17,7 +17,6 @@ from provisioner.controller.nodes import dead_node_rules as rules
 from provisioner.controller.nodes.dead_node_rules import Declare, Leave, Step, TakeBack
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
-from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.ec2.batches import is_of_the_call
 from provisioner.kube.client import find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -35,6 +34,7 @@ from provisioner.model.names import OUT_OF_SERVICE_FOR
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.taint import OUT_OF_SERVICE
 from provisioner.model.volume import Instance
+from provisioner.tell_once import TellOnce
 
 ROUND_S = 15.0
 _PAUSE_S = 1.0

@@ -13,12 +13,12 @@ from provisioner import clock
 from provisioner.controller.nodes import instance_type_limit_rules, startup_taint_rules
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
-from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import NEEDS_HUMAN, Ec2Error
 from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import CsiNode, Node
+from provisioner.tell_once import TellOnce
 
 REFUSED_AGAIN_S = 600.0
 UNKNOWN_AGAIN_S = 3600.0

@@ -15,7 +15,6 @@ from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.nodes.initialize_rules import Question, Refusal
 from provisioner.controller.shared.node_patch_rules import Operation
 from provisioner.controller.shared.services import Services
-from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import Regarding
 from provisioner.kube.lease import HeldLease, boot_clock
@@ -25,6 +24,7 @@ from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node import Node
 from provisioner.model.volume import Instance
+from provisioner.tell_once import TellOnce
 
 AGAIN_S = 60.0
 # The default of k8s.io/cloud-provider, which AWS's uses, and what k3s and RKE2 call theirs.

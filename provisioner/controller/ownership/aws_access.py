@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from provisioner import clock
 from provisioner.controller.shared.services import Services
 from provisioner.ec2 import account_rules
 from provisioner.ec2.calls import Ec2Calls
@@ -79,7 +80,6 @@ class AwsAccess:
         Returns:
             Why.
         """
-        loop = asyncio.get_running_loop()
         since_s: float | None = None
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
@@ -87,9 +87,9 @@ class AwsAccess:
             if unusable is None:
                 since_s = None
                 continue
-            since_s = loop.time() if since_s is None else since_s
+            since_s = clock.now_s() if since_s is None else since_s
             patience_s = GIVE_UP_S if unusable.reason is Reason.CREDENTIALS_INVALID else 0.0
-            if loop.time() - since_s >= patience_s:
+            if clock.now_s() - since_s >= patience_s:
                 return StorageError(unusable.reason, f"this replica stops leading: {unusable.why}")
 
     async def confirm_gone(self, gone: Ec2Error) -> None:
@@ -110,13 +110,12 @@ class AwsAccess:
 
     async def _doubted(self) -> Unusable | None:
         """Why no such answer is trusted; checked again after a few seconds."""
-        loop = asyncio.get_running_loop()
-        if self._doubt is None or loop.time() >= self._doubt_until_s:
+        if self._doubt is None or clock.now_s() >= self._doubt_until_s:
             try:
                 self._doubt = await self._prove()
             except StorageError as error:
                 self._doubt = Unusable(error.reason, error.message)
-            self._doubt_until_s = loop.time() + _DOUBT_HOLDS_S
+            self._doubt_until_s = clock.now_s() + _DOUBT_HOLDS_S
         return self._doubt
 
     async def _unusable(self) -> Unusable | None:

@@ -90,15 +90,13 @@ class Takeover:
         self._doubted.discard(uid)
 
     async def volume_of(self, claim: Claim) -> Volume | Later | None:
-        """The volume that was begun for a claim; None when there surely is none that matters.
+        """The volume that was begun for one of ``claims``; None if surely none matters.
 
         ``Later``: EC2 may not show it yet.
 
         Raises:
             Ec2Error: EC2 could not be asked, so nothing may be begun.
         """
-        if claim.uid not in self.claims:
-            return None
         name = claim.persistent_volume_name
         in_doubt = self.is_in_doubt(claim)
         if not in_doubt:
@@ -110,8 +108,7 @@ class Takeover:
             return min(shown, key=lambda volume: volume.volume_id)
         ended_at_s = self._ended_at_s
         if self._is_first and await self._unclaimed.found_any():
-            ended_at_s = (
-                self._began_at_s
-            )  # one of ours has led: its leases are gone, its tags are not
+            # One of ours has led: its leases are gone, its tags are not.
+            ended_at_s = self._began_at_s
         waited_s = clock.now_s() - ended_at_s
         return Later(LOOK_AGAIN_S) if in_doubt and waited_s < CONSISTENCY_S else None

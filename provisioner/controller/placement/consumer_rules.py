@@ -145,7 +145,7 @@ def obstacles(consumers: Consumers, pod: Pod, place: Place, node: Node) -> Itera
         yield f"nodeSelector or required affinity of pod {pod.key} excludes node {node.name}"
     for volume in consumers.volumes:
         if not can_use(volume, node):
-            yield f"persistentvolume {volume.name} of pod {pod.key} is elsewhere"
+            yield f"PersistentVolume {volume.name} of pod {pod.key} is elsewhere"
     if pod.spec.inline_zones - {place.zone}:
         yield f"an inline volume of pod {pod.key} is elsewhere"
     if consumers.in_creation - {place}:

@@ -15,7 +15,6 @@ from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PlacedVolume
-from provisioner.model.pod import Pod
 from provisioner.model.zone import Place
 
 
@@ -34,21 +33,9 @@ class WaitingPods:
         caches.nodes.subscribe(self._node_changed)
         caches.csi_nodes.subscribe(self._registration_changed)
 
-    def node_of(self, claim: Claim) -> str:
-        """The node on which a pod is that needs the claim, "" if the scheduler has to choose.
-
-        The scheduler binds a pod after its claims, so such a pod came to its node without it.
-        """
-        return next((pod.node_name for pod in self.pods(claim) if pod.node_name), "")
-
-    def settled_node_of(self, claim: Claim) -> str:
-        """The same, "" while the scheduler has to choose for any of its pods."""
-        nodes = [pod.node_name for pod in self.pods(claim)]
-        return nodes[0] if nodes and all(nodes) else ""
-
     def siblings(self, claim: Claim) -> list[Claim]:
         """The other claims of its pods."""
-        keys = dict.fromkeys(key for pod in self.pods(claim) for key in pod.claim_keys)
+        keys = dict.fromkeys(key for pod in self._caches.pods_of(claim) for key in pod.claim_keys)
         found = [self._caches.claims.get(key) for key in keys if key != claim.key]
         return [each for each in found if each is not None]
 
@@ -93,7 +80,10 @@ class WaitingPods:
         made = frozenset(sibling_volumes.in_creation.values())
         eligible_nodes = self.eligible_nodes(read_class) if read_class is not None else ()
         return Consumers(
-            self.pods(claim), eligible_nodes, tuple(sibling_volumes.volumes.values()), made
+            self._caches.pods_of(claim),
+            eligible_nodes,
+            tuple(sibling_volumes.volumes.values()),
+            made,
         )
 
     def eligible_nodes(self, read_class: ReadClass) -> tuple[rules.EligibleNode, ...]:
@@ -108,11 +98,6 @@ class WaitingPods:
         if known.changed:
             known.update(self._driver, self._caches)
         return known.found
-
-    def pods(self, claim: Claim) -> tuple[Pod, ...]:
-        """The pending pods that use a claim, but for those on their way out."""
-        pods = self._caches.pods.keyed("claim", claim.key)
-        return tuple(pod for pod in pods if not pod.deleting)
 
     def _cloned_id(self, claim: Claim) -> str:
         """The volume beside which a claim's own will be made, "" if nothing says so."""

@@ -1,21 +1,25 @@
 """Decide in which zone a claim's volume is made.
 
-A claim that waits for its first consumer gets the zone of the node that the scheduler chose; any
-other one gets a zone that its class allows, spread by the claim's name so that the volumes of a
-StatefulSet lie side by side (``data-web-1`` and ``logs-web-1`` share a zone).
+A claim that waits for its first consumer gets the zone of the node that its pods are on, or that
+the scheduler chose; any other one gets a zone that its class allows, spread by the claim's name so
+that the volumes of a StatefulSet lie side by side (``data-web-1`` and ``logs-web-1`` share a zone).
+What other volumes of the pods, refusals of EC2 and the source of a clone change about that is in
+``consumer_rules``, ``failover_rules`` and ``clone_rules``.
 Source: external-provisioner 6.3 pkg/controller/topology.go; the Outpost of the node or the class
 as in aws-ebs-csi-driver v1.64 pkg/driver/controller.go.
 """
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.model import zone as zones
+from provisioner.model.claim import Claim
 from provisioner.model.errors import Reason
 from provisioner.model.node import CsiNode, Node
+from provisioner.model.pod import Pod
 from provisioner.model.zone import Place, TopologyTerm
 
 _FNV_OFFSET, _FNV_PRIME, _UINT32 = 2166136261, 16777619, 2**32
@@ -34,6 +38,43 @@ class NoZone:
     message: str
     choose_again: bool = False
     retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DecidingNode:
+    """The node whose place a claim's volume is to have.
+
+    ``is_settled``: its pods are on it already, so they cannot follow a volume to another place.
+    """
+
+    name: str
+    is_settled: bool = False
+
+
+def deciding_node(claim: Claim, read_class: ReadClass, pods: Sequence[Pod]) -> DecidingNode | None:
+    """The node that decides about a claim's zone; None if any place that the class allows will do.
+
+    Pods that all have a node count more than the scheduler's choice, which may be one for a pod
+    that is gone. ``pods``: those that wait for the claim.
+    """
+    if read_class.storage_class.waits_for_consumer:
+        settled = node_of(pods)
+        if settled and (not claim.selected_node or all(pod.node_name for pod in pods)):
+            return DecidingNode(settled, is_settled=True)
+    return DecidingNode(claim.selected_node) if claim.selected_node else None
+
+
+def node_of(pods: Iterable[Pod]) -> str:
+    """The node on which one of these pods is already, "" if the scheduler has to choose.
+
+    The scheduler binds a pod after its claims, so such a pod came to its node without it.
+    """
+    return next((pod.node_name for pod in pods if pod.node_name), "")
+
+
+def have_other_claims(pods: Iterable[Pod], claim: Claim) -> bool:
+    """Whether one of the pods of a claim uses others, too, whose volumes may be elsewhere."""
+    return any(pod.claim_keys != (claim.key,) for pod in pods)
 
 
 def needs_zone_names(read_class: ReadClass) -> bool:

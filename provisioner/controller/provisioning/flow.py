@@ -19,7 +19,7 @@ from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import AFTER_CONFLICT, ZoneAnnotations
 from provisioner.controller.modifying import class_rules
 from provisioner.controller.ownership.takeover import Takeover
-from provisioner.controller.placement.zone_choice import ZoneChoice
+from provisioner.controller.placement.flow import ZoneChoice
 from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.controller.provisioning import creation_rules, plan_rules
 from provisioner.controller.provisioning.creation import REPORT_AFTER_S, Creations
@@ -238,7 +238,7 @@ class Provisioner:
             pod_node=node,
         )
         match decision:
-            case plan_rules.Nothing():
+            case Settled():
                 return SETTLED
             case Refuse():
                 return self._refused(claim, decision)
@@ -271,9 +271,7 @@ class Provisioner:
             if isinstance(changed, Refuse):
                 return changed
             read_class = changed
-        made = None
-        if claim.uid in self.takeover.claims:
-            made = await self._made_before_us(claim)
+        made = await self._made_before_us(claim) if claim.uid in self.takeover.claims else None
         if isinstance(made, Later):
             return made
         claim = self._caches.claim(claim.uid) or claim  # a doubt may have been written to it

@@ -90,12 +90,12 @@ def conflict(
         # Never advise to delete this one: it may hold the claim's data.
         return StorageError(
             Reason.CONFLICT,
-            f"persistentvolume {found.name} already gives the claim volume {named}; volume "
+            f"PersistentVolume {found.name} already gives the claim volume {named}; volume "
             f"{volume.volume_id} was created as well and is not needed: delete it in EC2",
         )
     return StorageError(
         Reason.CONFLICT,
-        f"persistentvolume {found.name} already exists, but does not give this claim volume "
+        f"PersistentVolume {found.name} already exists, but does not give this claim volume "
         f"{volume.volume_id}; delete it so that it can be created again",
     )
 

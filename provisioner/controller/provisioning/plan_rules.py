@@ -10,13 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from provisioner.classes.iops_rules import Fitted, fit
-from provisioner.classes.storage_class_parameter_rules import Parameters, formatting_fault
-from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.classes.storage_class_rules import Parameters, ReadClass, formatting_fault
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.model import tags
 from provisioner.model.claim import MANY_NODES_MODE, Claim
 from provisioner.model.data_source import Source
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import SETTLED, Refuse, Settled
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
@@ -27,11 +26,6 @@ from provisioner.model.volume_type import MULTI_ATTACH_TYPES, fault
 from provisioner.model.zone import Place
 
 _SINGLE_NODE_MODES = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
-
-
-@dataclass(frozen=True, slots=True)
-class Nothing:
-    """The claim is not ours, or nothing is to be done now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +68,23 @@ def examine(
     driver: str,
     persistent_volume: PersistentVolume | None,
     pod_node: str = "",
-) -> Nothing | Refuse | Provision:
+) -> Settled | Refuse | Provision:
     """Say whether a volume is to be made for this claim.
+
+    ``SETTLED``: the claim is not ours, or there is nothing to do until something changes.
 
     ``storage_class`` is None only when the API server has none of that name;
     ``persistent_volume`` is the one that has the name which the claim's will have; ``pod_node`` is
     where a pod is already that needs the claim, "" without one.
     """
     if claim.spec.volume_name:
-        return Nothing()
+        return SETTLED
     if not claim.is_asked_of(driver) and not _is_needed(storage_class, pod_node):
-        return Nothing()
+        return SETTLED
     if persistent_volume is not None:
         return _taken(claim, persistent_volume)
     if claim.deleting:
-        return Nothing()  # none is started for a claim that goes; one already sent is finished
+        return SETTLED  # none is started for a claim that goes; one already sent is finished
     if storage_class is None:
         return Refuse(
             Reason.CLASS_NOT_FOUND,
@@ -96,9 +92,9 @@ def examine(
             "the claim with another class",
         )
     if not storage_class.is_of(driver):
-        return Nothing()
+        return SETTLED
     if storage_class.waits_for_consumer and not (claim.selected_node or pod_node):
-        return Nothing()
+        return SETTLED
     return _refusal(claim) or Provision(storage_class)
 
 
@@ -112,14 +108,14 @@ def _is_needed(storage_class: StorageClass | None, pod_node: str) -> bool:
     return bool(pod_node) and storage_class is not None and storage_class.waits_for_consumer
 
 
-def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Nothing | Refuse:
+def _taken(claim: Claim, persistent_volume: PersistentVolume) -> Settled | Refuse:
     """The name is taken: by the claim's own persistent volume, or by another object."""
     holder = persistent_volume.spec.claim_ref
     if holder is not None and holder.uid == claim.uid:
-        return Nothing()
+        return SETTLED
     return Refuse(
         Reason.CONFLICT,
-        f"persistentvolume {persistent_volume.name} already exists, but its claimRef is not this "
+        f"PersistentVolume {persistent_volume.name} already exists, but its claimRef is not this "
         "claim; delete it, or set its claimRef to this claim",
         settled=True,
     )

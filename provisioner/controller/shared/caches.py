@@ -240,15 +240,14 @@ class Caches:
         Raises:
             KubeError: that is not certain.
         """
-        loop = asyncio.get_running_loop()
         shown_at_s: dict[Informer[Any], float] = {}
 
         async def show(informer: Informer[Any]) -> None:
             await informer.catch_up()
-            shown_at_s[informer] = loop.time()
+            shown_at_s[informer] = clock.now_s()
 
         await asyncio.gather(*map(show, informers))
-        old_s = loop.time() - _TOGETHER_S
+        old_s = clock.now_s() - _TOGETHER_S
         await asyncio.gather(*(show(each) for each in informers if shown_at_s[each] < old_s))
 
     def check_readable(self, *informers: Informer[Any]) -> None:
@@ -276,7 +275,7 @@ class Caches:
         named = self.persistent_volumes.keyed("volume", volume_id)
         if named:
             name = min(each.name for each in named)
-            message = f"persistentvolume {name} names volume {volume_id}, so it is kept"
+            message = f"PersistentVolume {name} names volume {volume_id}, so it is kept"
             raise KubeError(Reason.CONFLICT, message)
 
     def _restored(self, by: Informer[Any]) -> None:
@@ -315,6 +314,11 @@ class Caches:
     def claim(self, uid: str) -> Claim | None:
         """The claim with this UID."""
         return next(iter(self.claims.keyed("uid", uid)), None)
+
+    def pods_of(self, claim: Claim) -> tuple[Pod, ...]:
+        """The pending pods that use a claim, but for those on their way out."""
+        pods = self.pods.keyed("claim", claim.key)
+        return tuple(pod for pod in pods if not pod.deleting)
 
     async def storage_class(self, name: str) -> StorageClass | None:
         """A class; None only when the API server has none of that name."""

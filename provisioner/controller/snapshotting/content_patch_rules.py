@@ -23,7 +23,8 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 
-_SLOWLY_S = 60.0
+# When to look again at what only people can change.
+SLOWLY_S = 60.0
 _GIB = 2**30
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -57,7 +58,7 @@ def plan(
         message = (
             f"{content.volume_id[:100]!r} is not an EBS volume, so no snapshot can be taken of it"
         )
-        raise StorageError(Reason.NOT_SUPPORTED, message, retry_after_s=_SLOWLY_S)
+        raise StorageError(Reason.NOT_SUPPORTED, message, retry_after_s=SLOWLY_S)
     parameters = parameters_of(content, read_class, driver=driver)
     owner = content.spec.volume_snapshot_ref
     names = Names(
@@ -68,7 +69,7 @@ def plan(
         extra |= tags.rendered(parameters.tag_templates, names)
         written = tags.of_new_snapshot(content.snapshot_name, cluster_id=cluster_id, extra=extra)
     except ValueError as error:
-        raise _invalid(content, error) from error
+        raise invalid(content, error) from error
     request = SnapshotRequest(
         volume_id=volume_id,
         description=f"Created by ebs-provisioner for volume {volume_id}",
@@ -94,19 +95,20 @@ def parameters_of(
             else f"VolumeSnapshotContent {content.name} names no VolumeSnapshotClass, which would "
             "say how to take the snapshot"
         )
-        raise StorageError(Reason.CLASS_NOT_FOUND, message, retry_after_s=_SLOWLY_S)
+        raise StorageError(Reason.CLASS_NOT_FOUND, message, retry_after_s=SLOWLY_S)
     if read_class.driver != driver:
         message = f"VolumeSnapshotClass {read_class.name} is for {read_class.driver}, not {driver}"
-        raise StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
+        raise StorageError(Reason.INVALID_CLASS, message, retry_after_s=SLOWLY_S)
     try:
         return class_rules.parse(read_class.parameters or {})
     except ValueError as error:
-        raise _invalid(content, error) from error
+        raise invalid(content, error) from error
 
 
-def _invalid(content: VolumeSnapshotContent, error: ValueError) -> StorageError:
-    message = f"VolumeSnapshotClass {content.class_name}: {error}"
-    return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)
+def invalid(content: VolumeSnapshotContent, why: object) -> StorageError:
+    """The class of a content cannot be used; ``why`` is a sentence."""
+    message = f"VolumeSnapshotClass {content.class_name}: {why}"
+    return StorageError(Reason.INVALID_CLASS, message, retry_after_s=SLOWLY_S)
 
 
 def is_announced(content: VolumeSnapshotContent, annotations: Mapping[str, str]) -> bool:

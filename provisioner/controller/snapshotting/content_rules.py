@@ -33,6 +33,9 @@ from provisioner.model.volume_snapshot import (
     CONTENT_FINALIZER,
     DELETE,
     GROUP_HANDLE,
+    RETAIN,
+    VELERO_BACKUP,
+    VELERO_RESTORE,
     VolumeSnapshotContent,
 )
 
@@ -187,7 +190,8 @@ def _deletion(
 ) -> Step:
     """``shouldDelete`` of the sidecar, except that a missing VolumeSnapshot is enough (#1446).
 
-    A snapshot that other contents name is kept; the sidecar deletes it.
+    A snapshot that other contents name is kept; the sidecar deletes it. A snapshot that was given
+    is deleted even if no status was written yet; the sidecar keeps it, for nobody to find.
     """
     if CONTENT_FINALIZER not in content.finalizers:
         return SETTLED
@@ -202,7 +206,7 @@ def _deletion(
             return Withdraw()
         if BEING_DELETED not in content.annotations and not owner_is_gone:
             return SETTLED
-    made = (content.status.snapshot_handle or "") if content.status else ""
+    made = (content.status.snapshot_handle or "") if content.status else content.snapshot_id
     if content.spec.deletion_policy != DELETE or _is_of_group(content) or not is_snapshot_id(made):
         return Release()
     if kept_for:
@@ -213,16 +217,42 @@ def _deletion(
     return Delete(made)
 
 
-def keeps(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
-    """Whether a content keeps its snapshot when another content that names it is deleted.
+def keeps(
+    content: VolumeSnapshotContent, ending: VolumeSnapshotContent, *, owner_is_gone: bool
+) -> bool:
+    """Whether a content keeps its snapshot when another one, which names it too, is deleted.
 
     One that is being deleted as well, with its snapshot, keeps nothing: otherwise each of two would
-    leave it to the other.
+    leave it to the other. Neither does one that Velero has restored, when Velero deletes the backup
+    that it came from: it has the policy Retain only so that its own end does not delete the backup.
+
+    Args:
+        content: which may keep it.
+        ending: which is being deleted.
+        owner_is_gone: the API server has no VolumeSnapshot of ``content`` any more.
     """
+    if _ends_backup_of(ending, content):
+        return False
     if not content.deleting or content.spec.deletion_policy != DELETE:
         return True
     is_ended = BEING_DELETED in content.annotations or owner_is_gone
     return bool(content.snapshot_uid) and not is_ended
+
+
+def _ends_backup_of(ending: VolumeSnapshotContent, restored: VolumeSnapshotContent) -> bool:
+    """Whether Velero deletes a backup with the one content, and has restored the other from it.
+
+    Source: Velero 1.18.1 internal/delete/actions/csi/volumesnapshotcontent_action.go (a content
+    that is bound to nothing), pkg/restore/restore.go ``addRestoreLabels`` (read 2026-11-23).
+    """
+    backup = ending.labels.get(VELERO_BACKUP)
+    return (
+        bool(backup)
+        and not ending.snapshot_uid
+        and restored.spec.deletion_policy == RETAIN
+        and VELERO_RESTORE in restored.labels
+        and restored.labels.get(VELERO_BACKUP) == backup
+    )
 
 
 def _not_of_ebs(content: VolumeSnapshotContent) -> Refuse:

@@ -51,7 +51,6 @@ from provisioner.model.volume_snapshot import (
 
 # After a refusal because of EC2's limits: there may be room at any time, and many may wait.
 _SLOWEST_S = 120.0
-_SLOWLY_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -154,14 +153,18 @@ class Snapshotter:
             case content_rules.Delete(snapshot_id=snapshot_id):
                 return await self._delete(content, snapshot_id)
             case content_rules.Release(why_kept=why):
-                await self._writer.release(content)
-                if why:
-                    kept = StorageError(Reason.SNAPSHOT_IN_USE, why)
-                    await self._events.failed(content, kept, DELETE)
+                await self._release(content, why)
             case Refuse():
                 raise await self._refused(content, step, DELETE if content.deleting else CREATE)
             case _:
                 assert_never(step)
+        return SETTLED
+
+    async def _release(self, content: VolumeSnapshotContent, why_kept: str = "") -> Settled:
+        await self._writer.release(content)
+        if why_kept:
+            kept = StorageError(Reason.SNAPSHOT_IN_USE, why_kept)
+            await self._events.failed(content, kept, DELETE)
         return SETTLED
 
     async def _decided(self, content: VolumeSnapshotContent) -> content_rules.Step:
@@ -209,7 +212,8 @@ class Snapshotter:
             live = await self._writer.refresh(cached.name)
             if live is None or live.snapshot_id != snapshot_id:
                 continue
-            if content_rules.keeps(live, owner_is_gone=await self._is_owner_gone(live)):
+            is_owner_gone = await self._is_owner_gone(live)
+            if content_rules.keeps(live, content, owner_is_gone=is_owner_gone):
                 keeping.append(live.name)
         return keeping
 
@@ -239,7 +243,9 @@ class Snapshotter:
         self, content: VolumeSnapshotContent, refused: Refuse, what: tuple[str, str]
     ) -> StorageError:
         """Report why it cannot go on, and return the error; only people can change it."""
-        error = StorageError(refused.reason, refused.message, retry_after_s=_SLOWLY_S)
+        error = StorageError(
+            refused.reason, refused.message, retry_after_s=content_patch_rules.SLOWLY_S
+        )
         await self._events.failed(content, error, what)
         return error
 
@@ -271,6 +277,8 @@ class Snapshotter:
             raise
         self._watcher.forget(snapshot_id, _who(content.uid))
         log.info("snapshot deleted", snapshot=snapshot_id)
+        if content.status is None:
+            return await self._release(content)
         # Without the handle, the next pass releases it, also after a crash.
         return await self._writer.write_status(content, content_patch_rules.cleared())
 

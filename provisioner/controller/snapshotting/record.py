@@ -16,7 +16,6 @@ from typing import Any
 import structlog
 
 from provisioner.controller.shared.caches import Caches
-from provisioner.controller.shared.tell_once import EVENT_AGAIN_S, TellOnce
 from provisioner.controller.snapshotting import content_patch_rules
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.events import EventRecorder, Regarding
@@ -29,6 +28,7 @@ from provisioner.model.volume_snapshot import (
     YES,
     VolumeSnapshotContent,
 )
+from provisioner.tell_once import EVENT_AGAIN_S, TellOnce
 
 CREATE = ("SnapshotCreationFailed", "Failed to create snapshot")
 CHECK = ("SnapshotContentCheckandUpdateFailed", "Failed to check and update snapshot content")

@@ -29,7 +29,6 @@ from provisioner.model.errors import (
 )
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 
-_SLOWLY_S = 60.0
 _LOOKING = (
     f"it is not known whether EC2 has already taken the snapshot; searching for it for up to "
     f"{CONSISTENCY_S:.0f} s before another one is taken"
@@ -123,13 +122,13 @@ class Taking:
         )
         why = class_rules.untimely_lock(plan.parameters, self._now())
         if why is not None:
-            raise _invalid(content, why)
+            raise content_patch_rules.invalid(content, why)
         if plan.parameters.fast_zones:
             with suppress(Ec2Error):  # then EC2 refuses it later
                 known = frozenset((await self._zone_names.by_id()).values())
                 why = class_rules.unknown_zones(plan.parameters, known)
                 if why is not None:
-                    raise _invalid(content, why)
+                    raise content_patch_rules.invalid(content, why)
         return plan
 
     def _waits_s(self, volume_id: str) -> float:
@@ -179,13 +178,7 @@ class Taking:
             return content
         await self._events.failed(content, error, CREATE)
         if content_rules.is_final(error):
-            with suppress(
-                StorageError
-            ):  # it is removed once the snapshot exists or the content is released
+            # It is removed once the snapshot exists or the content is released.
+            with suppress(StorageError):
                 await self._writer.withdraw(content)
         raise error
-
-
-def _invalid(content: VolumeSnapshotContent, why: str) -> StorageError:
-    message = f"VolumeSnapshotClass {content.class_name}: {why}"
-    return StorageError(Reason.INVALID_CLASS, message, retry_after_s=_SLOWLY_S)

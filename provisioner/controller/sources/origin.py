@@ -18,7 +18,7 @@ from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.claims.zone_annotations import ZoneAnnotations
 from provisioner.controller.ownership.takeover import GOING, Takeover
 from provisioner.controller.placement import clone_rules as clones
-from provisioner.controller.placement.zone_choice import ZoneChoice
+from provisioner.controller.placement.flow import ZoneChoice
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.cross_zone import CrossZoneClones, Tags
 from provisioner.controller.sources.finalizers import SourceFinalizers

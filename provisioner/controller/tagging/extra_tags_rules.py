@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.model import tags
+from provisioner.model.decision import SETTLED, Settled
 from provisioner.model.names import (
     CLAIM_NAME,
     CLAIM_NAMESPACE,
@@ -32,11 +33,6 @@ _OWNERSHIP_PREFIXES = ("kubernetes.io", DRIVER_PREFIX, OUR_PREFIX, "aws:")
 
 
 @dataclass(frozen=True, slots=True)
-class Nothing:
-    """It is not ours, or lacks nothing."""
-
-
-@dataclass(frozen=True, slots=True)
 class Add:
     """Write these tags, sorted by key; none of them is there."""
 
@@ -56,8 +52,8 @@ def decide(
     templates: Sequence[TagTemplate],
     *,
     cluster_id: str,
-) -> Nothing | Add | Skip:
-    """Say what a volume lacks.
+) -> Settled | Add | Skip:
+    """Say what a volume lacks; ``SETTLED`` if it is not ours, or lacks nothing.
 
     Args:
         volume: as EC2 describes it.
@@ -66,19 +62,18 @@ def decide(
         cluster_id: ours, "" for none.
     """
     if volume.state not in _PRESENT or not _is_ours(volume, persistent_volume, cluster_id):
-        return Nothing()
+        return SETTLED
     owner = _owner(volume.tags, persistent_volume)
     lacking = [
         template
         for template in templates
         if template.key not in volume.tags
         and not _is_ownership(template.key)
-        and (
-            template.is_constant or owner.claim_name
-        )  # with an empty name it would stay wrong forever
+        # With an empty name it would stay wrong forever.
+        and (template.is_constant or owner.claim_name)
     ]
     if not lacking:
-        return Nothing()
+        return SETTLED
     try:
         missing = tags.rendered(lacking, owner)
     except ValueError as error:

@@ -10,12 +10,13 @@ from typing import assert_never
 import structlog
 
 from provisioner.controller.shared.services import Services
-from provisioner.controller.shared.tell_once import TellOnce
 from provisioner.controller.tagging import extra_tags_rules
 from provisioner.ec2.batches import chunks, is_of_the_call
 from provisioner.ec2.volumes import IDS_PER_CALL
+from provisioner.model.decision import Settled
 from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.tell_once import TellOnce
 
 # After this many writes the volumes are described again, so that no newer tag is overwritten.
 _WRITES_PER_LOOK = 8
@@ -106,7 +107,7 @@ class ExtraTags:
                 cluster_id=self._settings.cluster_id,
             )
             match decision:
-                case extra_tags_rules.Nothing():
+                case Settled():
                     continue
                 case extra_tags_rules.Add(tags=missing):
                     lacking[volume_id] = missing

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from provisioner import clock
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices import nvme, rules
 from provisioner.node.devices.rules import Candidate, Unfit
@@ -98,11 +99,10 @@ class Devices:
         self, volume_id: str, look: Callable[[], Device | Unfit], wait_s: float
     ) -> Device | Unfit:
         """The device once it is found, or the last failure when the time is over."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + wait_s
+        until_s = clock.now_s() + wait_s
         while True:
             found = await self._looked(volume_id, look)
-            remaining_s = until_s - loop.time()
+            remaining_s = until_s - clock.now_s()
             if isinstance(found, Device) or remaining_s <= 0:
                 return found
             await asyncio.sleep(min(remaining_s, self._poll_every_s))

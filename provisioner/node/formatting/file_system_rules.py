@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
-from provisioner.classes import storage_class_parameter_rules as values
-from provisioner.classes.storage_class_parameter_rules import Formatting, formatting_fault
+from provisioner.classes import storage_class_rules
+from provisioner.classes.storage_class_rules import Formatting, formatting_fault
 from provisioner.model.errors import Reason
 from provisioner.model.file_systems import DEFAULT_FILE_SYSTEM, FILE_SYSTEMS, WINDOWS_FILE_SYSTEM
 
@@ -200,14 +200,19 @@ def grow_command(file_system: str, device_path: Path, mount_path: Path) -> tuple
     return ("resize2fs", str(device_path))
 
 
-def may_grow_later(exit_code: int, said: str) -> bool:
-    """Whether a failed growth may succeed when it is retried.
+def may_try_again(exit_code: int, said: str) -> bool:
+    """Whether a failed growth is tried once more at once.
 
     Args:
         exit_code: of ``grow_command``; negative for the signal that ended it.
         said: what it said, with the kernel's errors in English.
     """
-    return exit_code < 0 or any(each in said for each in _TRANSIENT)
+    return exit_code < 0 or (exit_code > 0 and is_transient(said))
+
+
+def is_transient(said: str) -> bool:
+    """Whether a growth failed for a reason that passes by itself, from its output."""
+    return any(each in said for each in _TRANSIENT)
 
 
 def measured(head: bytes) -> Measured | None:
@@ -273,7 +278,7 @@ def _xfs_options(formatting: Formatting, features: str) -> list[str]:
 def _word(attributes: Mapping[str, str], name: str) -> str | None:
     text = attributes.get(name, "")
     try:
-        return values.word(text)
+        return storage_class_rules.word(text)
     except ValueError as error:
         raise ValueError(f"volume attribute {name}: {text[:100]!r} {error}") from error
 
@@ -281,6 +286,6 @@ def _word(attributes: Mapping[str, str], name: str) -> str | None:
 def _flag(attributes: Mapping[str, str], name: str) -> bool:
     text = attributes.get(name, "")
     try:
-        return values.boolean(text) or False
+        return storage_class_rules.boolean(text) or False
     except ValueError as error:
         raise ValueError(f"volume attribute {name}: {text[:100]!r} {error}") from error

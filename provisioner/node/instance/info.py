@@ -16,6 +16,7 @@ from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
 from provisioner.node.requests import NodeInfo
+from provisioner.tell_once import TellOnce
 
 # How long to cache whether a volume is ours: an attached volume may be imported into Kubernetes, or
 # removed from it.
@@ -121,7 +122,7 @@ class Info:
         self._read_note_at_s = 0.0
         self._foreign_count: int | None = None
         self._logged: dict[str, object] = {}
-        self._warned: set[str] = set()
+        self._warned = TellOnce()
         self._lock = asyncio.Lock()
 
     async def get(self) -> NodeInfo:
@@ -191,7 +192,7 @@ class Info:
     async def _count_foreign(self) -> int:
         try:
             self._foreign_count = await self._foreign.count()
-            self._warned.discard(_AS_BEFORE)
+            self._warned.forget(_AS_BEFORE)
         except StorageError as exc:
             if self._foreign_count is None:
                 raise _unknown("which volumes on this instance are ours", exc) from exc
@@ -199,8 +200,7 @@ class Info:
         return self._foreign_count
 
     def _warn_once(self, event: str, **facts: object) -> None:
-        if event not in self._warned:
-            self._warned.add(event)
+        if self._warned.is_news(event):
             log.warning(event, **facts)
 
     def _log_change(self, **facts: object) -> None:

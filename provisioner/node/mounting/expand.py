@@ -10,6 +10,8 @@ import os
 from functools import partial
 from pathlib import Path
 
+from provisioner import clock
+from provisioner.model.backoff import Backoff
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.devices.lookup import Device
 from provisioner.node.mounting import rules
@@ -20,7 +22,7 @@ from provisioner.node.runtime.mount_table_rules import Mount
 
 # EC2 has grown the volume already, and the guest sees that within moments. No event about it
 # reaches every container, so the size is polled, with growing pauses.
-_FIRST_POLL_S, _SLOWEST_POLL_S = 0.1, 2.0
+_POLL = Backoff(0.1, 2.0)
 
 
 class Mounted:
@@ -183,13 +185,14 @@ class Expander:
 
     async def _grown(self, device: Device, required_bytes: int, wait_s: float) -> int:
         """Wait for the new size. For a partition the disk counts: partitions are not grown here."""
-        loop = asyncio.get_running_loop()
-        until_s, pause_s = loop.time() + wait_s, _FIRST_POLL_S
+        until_s = clock.now_s() + wait_s
+        polls = 0
         while True:
             size_bytes = await self._tools.growth.device_bytes(device, device.disk)
             if size_bytes >= required_bytes:
                 return size_bytes
-            if loop.time() + pause_s > until_s:
+            pause_s = _POLL.pause_s(polls)
+            if clock.now_s() + pause_s > until_s:
                 raise NodeError(
                     Reason.TIMED_OUT,
                     f"volume {device.volume_id} should have {required_bytes} bytes, but after "
@@ -198,4 +201,4 @@ class Expander:
                     "disk on the node (`nvme ns-rescan`)",
                 )
             await asyncio.sleep(pause_s)
-            pause_s = min(_SLOWEST_POLL_S, 2 * pause_s)
+            polls += 1

@@ -129,7 +129,7 @@ class Flushes:
         task = loop.create_task(
             self._programs.run("sync", "-f", path, why=f"of {path}"), context=Context()
         )
-        self._running[number] = flush = _Flush(task, loop.time() + self._timeout_s)
+        self._running[number] = flush = _Flush(task, clock.now_s() + self._timeout_s)
 
         def ended(_: asyncio.Task[ProgramResult]) -> None:
             del self._running[number]

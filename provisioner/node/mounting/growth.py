@@ -22,7 +22,11 @@ from provisioner.node.runtime.programs import ProgramResult, Programs
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
 _AGAIN_S = 0.5
-_TO_CHECK_IT = "delete the pods on this node that use it: it is checked before it is mounted again"
+_TO_CHECK_IT = (
+    "delete the pods on this node that use it: it is checked before it is mounted again; if errors "
+    "remain, another mount namespace keeps it mounted: restart the pods on this node that read the "
+    "kubelet's directory as well (agents for logs, backups, scans)"
+)
 
 
 class Growth:
@@ -58,18 +62,13 @@ class Growth:
         which changes nothing.
 
         Raises:
-            NodeError: GROW_FAILED, with ``retry_after_s`` if a transient failure came twice;
-                FILE_SYSTEM_DAMAGED, it has errors, new or old, or no superblock;
+            NodeError: GROW_FAILED, with ``retry_after_s`` if a transient failure came twice, but
+                not if the program was killed twice; FILE_SYSTEM_DAMAGED, it has errors, new or old,
+                or no superblock;
                 DEVICE_NOT_FOUND, TIMED_OUT, PROGRAM_MISSING.
         """
         try:
-            try:
-                await self._grow(device, mount)
-            except NodeError as error:
-                if error.retry_after_s is None:
-                    raise
-                await asyncio.sleep(error.retry_after_s)
-                await self._grow(device, mount)
+            await self._grow(device, mount)
         except NodeError as error:
             self.failed += error.reason in (Reason.GROW_FAILED, Reason.FILE_SYSTEM_DAMAGED)
             raise
@@ -88,24 +87,13 @@ class Growth:
         if not rules.can_grow(has, size_bytes):
             return
         command = rules.grow_command(mount.file_system, device.path, Path(mount.path))
-        result = await self._programs.run(*command, why=f"to grow {device.path}")
+        result = await self._run(device, command)
+        if rules.may_try_again(result.exit_code, result.output):
+            await asyncio.sleep(_AGAIN_S)
+            result = await self._run(device, command)
         if result.exit_code:
-            if self._devices.errors(device):
-                raise NodeError(
-                    Reason.FILE_SYSTEM_DAMAGED,
-                    f"the kernel found errors in the {mount.file_system} of volume "
-                    f"{device.volume_id} (see its log), and it was not grown: {' '.join(command)} "
-                    f"ended with {result.ending}: {result.summary}; {_TO_CHECK_IT}",
-                )
-            may_later = rules.may_grow_later(result.exit_code, result.output)
-            raise NodeError(
-                Reason.GROW_FAILED,
-                f"the file system of volume {device.volume_id} could not be grown from "
-                f"{has.size_bytes} to {size_bytes} bytes: {' '.join(command)} ended with "
-                f"{result.ending}: {result.summary}"
-                f"{'; this is retried' if may_later else _hint(result)}",
-                retry_after_s=_AGAIN_S if may_later else None,
-            )
+            sizes = f"from {has.size_bytes} to {size_bytes} bytes"
+            raise self._failure(device, mount, sizes, command, result)
         log.info(
             "grew a file system",
             volume=device.volume_id,
@@ -113,6 +101,33 @@ class Growth:
             from_bytes=has.size_bytes,
             to_bytes=size_bytes,
         )
+
+    def _failure(
+        self,
+        device: Device,
+        mount: Mount,
+        sizes: str,
+        command: tuple[str, ...],
+        result: ProgramResult,
+    ) -> NodeError:
+        ended = f"{' '.join(command)} ended with {result.ending}: {result.summary}"
+        if self._devices.errors(device):
+            return NodeError(
+                Reason.FILE_SYSTEM_DAMAGED,
+                f"the kernel found errors in the {mount.file_system} of volume {device.volume_id} "
+                f"(see its log), and it was not grown: {ended}; {_TO_CHECK_IT}",
+            )
+        # If it is always killed, pods shall get the volume at its old size.
+        may_later = rules.is_transient(result.output)
+        return NodeError(
+            Reason.GROW_FAILED,
+            f"the file system of volume {device.volume_id} could not be grown {sizes}: {ended}"
+            f"{'; this is retried' if may_later else _hint(result)}",
+            retry_after_s=_AGAIN_S if may_later else None,
+        )
+
+    async def _run(self, device: Device, command: tuple[str, ...]) -> ProgramResult:
+        return await self._programs.run(*command, why=f"to grow {device.path}")
 
     async def _look(self, device: Device, function: Callable[[], T]) -> T:
         try:
@@ -126,6 +141,8 @@ class Growth:
 
 
 def _hint(result: ProgramResult) -> str:
+    if result.exit_code < 0:
+        return " twice; if the node's kernel log says that it was out of memory, free some"
     if "Permission denied" not in result.summary:
         return ""
     return "; growing a mounted ext file system needs CAP_SYS_RESOURCE (a privileged container)"

@@ -18,7 +18,6 @@ from provisioner.model.errors import NodeError, Reason
 from provisioner.model.names import MADE_FROM, MULTI_ATTACH
 from provisioner.node.devices.lookup import Device
 from provisioner.node.formatting import file_system_rules as rules
-from provisioner.node.formatting.file_system_rules import Checked
 from provisioner.node.formatting.format import FileSystemRequest
 from provisioner.node.mounting import rules as mounting
 from provisioner.node.mounting.rules import MountState
@@ -135,7 +134,8 @@ class Stager:
             found = await self._tools.formatter.ensure(device, wanted, origin)
             # A mounted one cannot be checked, and was before its first mount.
             if not (found.is_new or found.is_live or wanted.read_only):
-                await self._check(device, wanted.name)
+                await self._tools.checks.check(device, wanted.name)
+                await self._tools.unmounted_growth.grow(device, wanted.name)
         await self._tools.paths.make_directory(path)
         options = mounting.mount_options(wanted.name, request.capability)
         await self._tools.mounts.mount(device.path, path, file_system=wanted.name, options=options)
@@ -190,34 +190,6 @@ class Stager:
                 "the pods that use it there, then it is checked and mounted again",
             )
         return seen.mount
-
-    async def _check(self, device: Device, file_system: str) -> None:
-        command = rules.check_command(file_system, device.path)
-        if command is None:
-            return
-        result = await self._tools.programs.run(*command, why=f"to check {device.path}")
-        match rules.check_verdict(result.exit_code):
-            case Checked.REPAIRED:
-                log.warning(
-                    "repaired a file system", volume=device.volume_id, output=result.summary
-                )
-            case Checked.DAMAGED:
-                raise NodeError(
-                    Reason.FILE_SYSTEM_DAMAGED,
-                    f"the {file_system} of volume {device.volume_id} is damaged, and e2fsck -p "
-                    f"cannot repair it ({result.ending}): {result.summary} Nothing was mounted. "
-                    f"Take a snapshot of the volume, then run `e2fsck -f {device.path}` on the "
-                    "node",
-                )
-            case Checked.NOT_CHECKED:
-                raise NodeError(
-                    rules.unchecked_reason(result.summary),
-                    f"the {file_system} of volume {device.volume_id} could not be checked, so it "
-                    f"is not mounted: e2fsck -p {device.path} ended with {result.ending}: "
-                    f"{result.summary}",
-                )
-            case Checked.SOUND:
-                pass
 
     async def _unstage(self, request: Unstage) -> None:
         path = await self._tools.paths.real(request.staging_path)

@@ -8,9 +8,11 @@ from provisioner.node.formatting.format import Consents, Formatter
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.mounting.attached_here import AttachedHere
+from provisioner.node.mounting.check import Checks
 from provisioner.node.mounting.flush import FLUSH_S, Flushes
 from provisioner.node.mounting.growth import Growth
 from provisioner.node.mounting.mounts import Mounts
+from provisioner.node.mounting.unmounted_growth import UnmountedGrowth, is_needed
 from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.operations import Operations
 from provisioner.node.runtime.paths import Paths
@@ -30,7 +32,9 @@ class Tools:
         attached_here: refuses device names of another instance.
         formatter: formats blank volumes.
         mounts: the mount table, mount and umount.
-        growth: grows file systems.
+        checks: check file systems before their mount.
+        growth: grows mounted file systems.
+        unmounted_growth: grows ext before its mount, where the kernel would not grow it after.
         paths: the kubelet's paths.
         flushes: flush file systems to their disks.
         dirs: where devices are.
@@ -43,7 +47,9 @@ class Tools:
     attached_here: AttachedHere
     formatter: Formatter
     mounts: Mounts
+    checks: Checks
     growth: Growth
+    unmounted_growth: UnmountedGrowth
     paths: Paths
     flushes: Flushes
     dirs: SystemDirs
@@ -65,6 +71,7 @@ class Tools:
         """Make all of them."""
         devices = Devices(dirs, blocking)
         mounts = Mounts(programs, blocking, dirs)
+        checks = Checks(programs, devices, blocking)
         return cls(
             operations=Operations(),
             programs=programs,
@@ -73,7 +80,9 @@ class Tools:
             attached_here=AttachedHere(kube, metadata, mounts, blocking),
             formatter=Formatter(programs, devices, consents, blocking, is_legacy_xfs=is_legacy_xfs),
             mounts=mounts,
+            checks=checks,
             growth=Growth(programs, devices, blocking),
+            unmounted_growth=UnmountedGrowth(programs, devices, checks, is_needed=is_needed(dirs)),
             paths=Paths(blocking, kubelet_dir),
             flushes=Flushes(programs, mounts, timeout_s=flush_s),
             dirs=dirs,

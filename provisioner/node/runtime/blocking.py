@@ -86,7 +86,7 @@ class BlockingCalls:
 
     def _begin(self, resource: str, function: Callable[[], T]) -> _Work:
         loop = asyncio.get_running_loop()
-        work = _Work(loop.create_future(), loop.time())
+        work = _Work(loop.create_future(), clock.now_s())
 
         def ended(result: T | None, error: BaseException | None) -> None:
             del self._running[resource]
@@ -119,13 +119,12 @@ class BlockingCalls:
 
 
 async def _waited(work: _Work, until_s: float | None, what: str) -> None:
-    loop = asyncio.get_running_loop()
-    remaining_s = None if until_s is None else max(0.0, until_s - loop.time())
+    remaining_s = None if until_s is None else max(0.0, until_s - clock.now_s())
     done, _ = await asyncio.wait({work.end}, timeout=remaining_s)
     if not done:
         raise NodeError(
             Reason.TIMED_OUT,
-            f"{what} has been hanging for {loop.time() - work.since_s:.0f} s: the disk may have "
+            f"{what} has been hanging for {clock.now_s() - work.since_s:.0f} s: the disk may have "
             "failed; check the node's kernel log and the volume's status in EC2",
         )
 

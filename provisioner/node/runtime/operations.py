@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from provisioner import clock
 from provisioner.model.errors import NodeError, Reason
 
 log = structlog.get_logger(__name__)
@@ -103,13 +104,13 @@ class _Operation:
         self.shield = Shield(self._cancel_if_left)
         self._waiters = 0
         self._loop = asyncio.get_running_loop()
-        self._since_s = self._loop.time()
+        self._since_s = clock.now_s()
         self.task: asyncio.Task[Any] = self._loop.create_task(
             work, context=context_with(self.shield)
         )
 
     def __str__(self) -> str:
-        lasting_s = self._loop.time() - self._since_s
+        lasting_s = clock.now_s() - self._since_s
         within = f" (now: {self.shield.doing})" if self.shield.doing else ""
         return f"{self.what} has been running for {lasting_s:.0f} s{within}"
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from provisioner import clock
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.runtime.operations import shielded
 
@@ -29,7 +30,9 @@ _READ_BYTES = 64 * 1024
 _SUMMARY_CHARACTERS = 400
 _PACKAGES = {
     "blkid": "util-linux",
+    "debugfs": "e2fsprogs",
     "e2fsck": "e2fsprogs",
+    "env": "coreutils",
     "mkfs.ext3": "e2fsprogs",
     "mkfs.ext4": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
@@ -186,7 +189,7 @@ class _Program:
         self._process = process
         self._name, self._why, self._when_ended = name, why, when_ended
         self._loop = asyncio.get_running_loop()
-        self._since_s = self._loop.time()
+        self._since_s = clock.now_s()
         self.pid = process.pid
         self.end: asyncio.Future[ProgramResult] = self._loop.create_future()
         assert process.stdout is not None  # noqa: S101 -- both are pipes
@@ -196,7 +199,7 @@ class _Program:
         self._loop.add_reader(self._pidfd, self._collect)
 
     def view(self) -> Running:
-        lasting_s = self._loop.time() - self._since_s
+        lasting_s = clock.now_s() - self._since_s
         return Running(self._name, self._why, self.pid, lasting_s)
 
     def _collect(self) -> None:

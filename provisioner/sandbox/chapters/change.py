@@ -84,7 +84,7 @@ async def _changed(stage: Stage, name: str) -> Json:
         volume = await stage.volume(name)
         return volume if {key: volume.get(key) for key in _WANTED} == _WANTED else None
 
-    volume = await stage.teller.until("EC2 has a gp3 of 20 GiB with 4,000 IOPS", changed)
+    await stage.teller.until("EC2 has a gp3 of 20 GiB with 4,000 IOPS", changed)
 
     async def told() -> bool:
         status = (await stage.api.get(f"{CLAIMS}/ledger"))["status"]
@@ -95,4 +95,8 @@ async def _changed(stage: Stage, name: str) -> Json:
     await stage.teller.until(
         "the claim shows it too: there is no file system that must grow first", told
     )
+    # Tags are written after the modification, and before the claim shows the class.
+    volume = await stage.volume(name)
+    if {"Key": "load", "Value": "high"} not in volume["Tags"]:
+        raise SandboxError(f"volume {volume['VolumeId']} has no tag load=high")
     return volume

@@ -1,13 +1,13 @@
-"""The images of a real node, from the machine's own static busybox: nothing is ever pulled.
+"""The images of a real node, from the machine's own programs: nothing is ever pulled.
 
 An OCI image layout in a tar (OCI image specification v1.0, image-layout.md), which containerd
-imports: one layer with /bin/busybox and a link for each of its applets, and two images of it that
-differ in what they run.
+imports. The two that every node has are one layer with /bin/busybox and a link for each of its
+applets, and differ in what they run; others may add layers to it. Layers are not compressed, as
+they do not travel.
 """
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -15,7 +15,8 @@ import platform
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,17 +35,45 @@ PAUSE: Final = "docker.io/library/pause:1"
 ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 """As the OCI names what the kernel calls its machine."""
 
-_COMMANDS: Final = {
-    BUSYBOX: {"Cmd": ["sh"]},
-    PAUSE: {"Entrypoint": ["/bin/sleep", "2147483647"]},
-}
 _FOLDERS: Final = {"bin": 0o755, "etc": 0o755, "proc": 0o555, "root": 0o700, "sys": 0o555}
 _FILES: Final = {"etc/passwd": "root:x:0:0:root:/root:/bin/sh\n", "etc/group": "root:x:0:\n"}
 _MEDIA: Final = "application/vnd.oci.image"
 
 
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One image.
+
+    Attributes:
+        name: in full, with its registry and tag.
+        runs: what a container of it runs: "Entrypoint" and "Cmd" of its configuration.
+        layers: tars, the lowest one first.
+    """
+
+    name: str
+    runs: Mapping[str, Sequence[str]]
+    layers: Sequence[bytes]
+
+
 def write_from_here(tar: Path) -> Path:
-    """Write the tar from this machine's own busybox.
+    """Write the tar of the images that every node has, from this machine's own busybox.
+
+    Raises:
+        SandboxError: it has none.
+    """
+    return write(tar, images_of(base_from_here()))
+
+
+def images_of(base: bytes) -> list[Image]:
+    """Return the images that every node has; their layer is ``base``."""
+    return [
+        Image(BUSYBOX, {"Cmd": ["sh"]}, [base]),
+        Image(PAUSE, {"Entrypoint": ["/bin/sleep", "2147483647"]}, [base]),
+    ]
+
+
+def base_from_here() -> bytes:
+    """Return the layer of this machine's own busybox.
 
     Raises:
         SandboxError: it has none.
@@ -53,61 +82,20 @@ def write_from_here(tar: Path) -> Path:
     if busybox is None:
         raise SandboxError("a real node needs busybox: apt install busybox-static")
     said = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True)
-    return write(tar, Path(busybox).read_bytes(), said.stdout.split())
+    return base(Path(busybox).read_bytes(), said.stdout.split())
 
 
-def write(path: Path, busybox: bytes, applets: Sequence[str], machine: str = "") -> Path:
-    """Write the tar; the same bytes for the same program.
+def base(busybox: bytes, applets: Sequence[str]) -> bytes:
+    """Return a layer: the usual folders, and in /bin a link for each applet.
 
     Args:
-        path: of the tar.
         busybox: the program, linked statically.
-        applets: its commands, each of which becomes a link in /bin.
-        machine: as ``platform.machine()`` names it, which is the default.
+        applets: its commands.
     """
-    machine = machine or platform.machine()
-    where = {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
-    layer = _layer(busybox, applets)
-    packed = gzip.compress(layer, 1, mtime=0)
-    blobs, manifests = [packed], []
-    for name, command in _COMMANDS.items():
-        config = _json(
-            {
-                **where,
-                "config": {"Env": ["PATH=/bin"], **command},
-                "rootfs": {"type": "layers", "diff_ids": [_digest(layer)]},
-            }
-        )
-        manifest = _manifest(config, packed)
-        blobs += [config, manifest]
-        named = {"platform": where, "annotations": {"io.containerd.image.name": name}}
-        manifests.append(_descriptor("manifest.v1+json", manifest) | named)
-    with tarfile.open(path, "w") as tar:
-        _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
-        _add(tar, "index.json", _json({"schemaVersion": 2, "manifests": manifests}))
-        for blob in blobs:
-            _add(tar, f"blobs/{_digest(blob).replace(':', '/')}", blob)
-    return path
-
-
-def _manifest(config: bytes, packed: bytes) -> bytes:
-    return _json(
-        {
-            "schemaVersion": 2,
-            "mediaType": f"{_MEDIA}.manifest.v1+json",
-            "config": _descriptor("config.v1+json", config),
-            "layers": [_descriptor("layer.v1.tar+gzip", packed)],
-        }
-    )
-
-
-def _layer(busybox: bytes, applets: Sequence[str]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, mode in {**_FOLDERS, "tmp": 0o1777}.items():
-            folder = tarfile.TarInfo(name)
-            folder.type, folder.mode = tarfile.DIRTYPE, mode
-            tar.addfile(folder)
+            _add_folder(tar, name, mode)
         for name, text in _FILES.items():
             _add(tar, name, text.encode())
         _add(tar, "bin/busybox", busybox, 0o755)
@@ -117,6 +105,68 @@ def _layer(busybox: bytes, applets: Sequence[str]) -> bytes:
                 link.type, link.linkname = tarfile.SYMTYPE, "busybox"
                 tar.addfile(link)
     return packed.getvalue()
+
+
+def programs(contents: Mapping[str, bytes]) -> bytes:
+    """Return a layer that adds programs, or the libraries that they need, by their full paths."""
+    paths = {path.strip("/"): content for path, content in contents.items()}
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        above = {str(folder) for path in paths for folder in Path(path).parents} - {"."}
+        for folder in sorted(above - _FOLDERS.keys()):
+            _add_folder(tar, folder, 0o755)
+        for path, content in sorted(paths.items()):
+            _add(tar, path, content, 0o755)
+    return packed.getvalue()
+
+
+def write(path: Path, images: Sequence[Image], machine: str = "") -> Path:
+    """Write the tar; the same bytes for the same images.
+
+    Args:
+        path: of the tar.
+        images: what is in it; a layer that several have is there once.
+        machine: as ``platform.machine()`` names it, which is the default.
+    """
+    machine = machine or platform.machine()
+    where = {"architecture": ARCHITECTURES.get(machine, machine), "os": "linux"}
+    blobs: dict[str, bytes] = {}
+    manifests = []
+    for image in images:
+        config = _json(
+            {
+                **where,
+                "config": {"Env": ["PATH=/bin"], **image.runs},
+                "rootfs": {"type": "layers", "diff_ids": [_digest(each) for each in image.layers]},
+            }
+        )
+        manifest = _manifest(config, image.layers)
+        blobs |= {_digest(each): each for each in (*image.layers, config, manifest)}
+        named = {"platform": where, "annotations": {"io.containerd.image.name": image.name}}
+        manifests.append(_descriptor("manifest.v1+json", manifest) | named)
+    with tarfile.open(path, "w") as tar:
+        _add(tar, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+        _add(tar, "index.json", _json({"schemaVersion": 2, "manifests": manifests}))
+        for digest, blob in blobs.items():
+            _add(tar, f"blobs/{digest.replace(':', '/')}", blob)
+    return path
+
+
+def _manifest(config: bytes, layers: Sequence[bytes]) -> bytes:
+    return _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": f"{_MEDIA}.manifest.v1+json",
+            "config": _descriptor("config.v1+json", config),
+            "layers": [_descriptor("layer.v1.tar", each) for each in layers],
+        }
+    )
+
+
+def _add_folder(tar: tarfile.TarFile, name: str, mode: int) -> None:
+    folder = tarfile.TarInfo(name)
+    folder.type, folder.mode = tarfile.DIRTYPE, mode
+    tar.addfile(folder)
 
 
 def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int = 0o644) -> None:

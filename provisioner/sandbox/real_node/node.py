@@ -143,7 +143,7 @@ class RealNode:
         )
         configs.write_cni(self.root / "var/lib", self.seat.pods)
         await self.start(CONTAINERD)
-        await self._import_images()
+        await self._import_own_images()
         await self.start(KUBELET)
         if self._access is not None:
             await self.start(PLUGIN)
@@ -310,11 +310,19 @@ class RealNode:
         code, _, _ = await self.host.run("ctr", f"--address={configs.SOCKET}", "version")
         return code == 0
 
-    async def _import_images(self) -> None:
+    async def _import_own_images(self) -> None:
         tar = self.host.folder / "images.tar"
         if tar.exists():
             return  # its disk has them from an earlier life
         await asyncio.to_thread(image.write_from_here, tar)
+        await self.import_images(tar)
+
+    async def import_images(self, tar: Path) -> None:
+        """Give the node images for its pods, see ``image.write``; its disk keeps them.
+
+        Raises:
+            SandboxError: containerd refuses them.
+        """
         code, _, errors = await self.host.run(
             *("ctr", f"--address={configs.SOCKET}", "--namespace=k8s.io"),
             *("images", "import", "--snapshotter=native", str(tar)),

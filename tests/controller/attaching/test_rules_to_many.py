@@ -1,7 +1,8 @@
-"""A volume that several instances have at once: each attachment is about its own instance."""
+"""A raw device that several instances have at once: each attachment is about its own instance."""
 
 import pytest
 
+from provisioner.controller.attaching.detach_rules import Release, next_detach_step
 from provisioner.controller.attaching.rules import (
     MULTI_ATTACH_INSTANCES,
     SEND_AGAIN_S,
@@ -11,12 +12,10 @@ from provisioner.controller.attaching.rules import (
     Call,
     Detach,
     Kind,
-    Release,
     Target,
     View,
     Wait,
     next_attach_step,
-    next_detach_step,
 )
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
@@ -34,7 +33,7 @@ from tests.builders import (
 )
 
 HERE = Target(VOLUME, INSTANCE)
-HELD = a_persistent_volume(finalizers=[ATTACHER_FINALIZER])
+HELD = a_persistent_volume(finalizers=[ATTACHER_FINALIZER], volume_mode="Block")
 SENT_AT_S = 1000.0
 OTHERS = [f"i-{number:017x}" for number in range(MULTI_ATTACH_INSTANCES)]
 

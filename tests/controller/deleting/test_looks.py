@@ -16,8 +16,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import AT_ONCE
-from provisioner.ec2.documented_rates import Rate, Rates
-from provisioner.ec2.limiter import Grant
+from provisioner.ec2.limiter import Grant, Rate, Rates
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES

@@ -90,7 +90,7 @@ def test_a_volume_that_another_object_names_is_kept_and_the_event_says_which():
 
     assert isinstance(answer, Defer)
     assert answer.reason is Reason.VOLUME_IN_USE
-    assert "because persistentvolume other-a names it too" in answer.message
+    assert "because PersistentVolume other-a names it too" in answer.message
     assert answer.patience_s == 0
 
 

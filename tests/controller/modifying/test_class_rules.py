@@ -2,7 +2,7 @@
 
 import pytest
 
-from provisioner.classes.attribute_rules import Attributes, parse
+from provisioner.classes.volume_attributes_class_rules import Attributes, parse
 from provisioner.controller.modifying.class_rules import (
     Broken,
     Cancel,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.classes.attribute_rules import Attributes
+from provisioner.classes.volume_attributes_class_rules import Attributes
 from provisioner.controller.modifying.class_rules import Change
 from provisioner.controller.modifying.growth_rules import Grow
 from provisioner.controller.modifying.rules import BOTH, Answers, Limit, Part, Requested, limit_of
@@ -85,6 +85,17 @@ def test_a_part_that_is_taken_back_delays_nothing_and_the_time_counts_from_the_f
         assert (state.gather_until_s, state.requested_at_s) == (GATHER_S, 0.0)
         state.note_request(BOTH_PARTS)
         assert (state.gather_until_s, state.requested_at_s) == (10.0 + GATHER_S, 0.0)
+
+    in_a_state(story)
+
+
+def test_the_time_counts_from_a_request_that_comes_after_none():
+    async def story(state: ClaimState) -> None:
+        state.note_request(Requested())  # its class is missing, for instance
+        assert state.requested_at_s == 0.0
+        await asyncio.sleep(100)
+        state.note_request(SIZE)
+        assert state.requested_at_s == 110.0
 
     in_a_state(story)
 

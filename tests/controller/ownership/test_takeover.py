@@ -49,7 +49,8 @@ def took_over(ec2: Ec2, *claims: Claim, from_stranger: bool = False) -> Takeover
 async def test_a_claim_that_came_later_has_nothing_to_be_found():
     takeover = took_over(Ec2(MADE, MADE), from_stranger=True)
 
-    assert await takeover.volume_of(UNPINNED) is None
+    assert UID not in takeover.claims
+    assert not takeover.is_in_doubt(UNPINNED)
 
 
 async def test_what_one_of_ours_has_made_in_the_pinned_zone_is_taken():
@@ -134,7 +135,8 @@ async def test_what_is_certain_is_not_doubted_again():
     takeover = took_over(Ec2(), UNPINNED, from_stranger=True)
     takeover.settle(UID)
 
-    assert await takeover.volume_of(UNPINNED) is None
+    assert UID not in takeover.claims
+    assert not takeover.is_in_doubt(UNPINNED)
 
 
 def first_ever(ec2: Ec2) -> Takeover:

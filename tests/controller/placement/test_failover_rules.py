@@ -90,7 +90,7 @@ def test_without_another_zone_it_waits_and_says_why():
 
     assert isinstance(waits, NoZone)
     assert (waits.reason, waits.choose_again, waits.retry_after_s) == (FULL, False, 60.0)
-    assert "us-east-1b: persistentvolume pv-of-logs of pod shop/web is elsewhere" in waits.message
+    assert "us-east-1b: PersistentVolume pv-of-logs of pod shop/web is elsewhere" in waits.message
 
 
 def test_it_waits_shortly_for_a_volume_in_the_making_which_may_be_refused_too():

@@ -114,7 +114,7 @@ async def test_without_a_node_beside_the_moved_volume_the_scheduler_is_asked_aga
 
     assert world.zones_asked == []
     assert not world.claim(OTHER_UID).selected_node
-    assert any(f"persistentvolume {NAMED} of pod shop/web" in e for e in world.events.told)
+    assert any(f"PersistentVolume {NAMED} of pod shop/web" in e for e in world.events.told)
 
 
 async def test_a_pod_without_that_other_volume_gets_the_zone_of_the_chosen_node():

@@ -3,15 +3,51 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.placement.zone_rules import NoZone, for_selected_node, spread
+from provisioner.controller.placement.zone_rules import (
+    DecidingNode,
+    NoZone,
+    deciding_node,
+    for_selected_node,
+    have_other_claims,
+    spread,
+)
 from provisioner.model.errors import Reason
 from provisioner.model.zone import Place
-from tests.builders import DRIVER, a_class, a_csi_node, a_node, a_term
-from tests.pods import zone_at_once
+from tests.builders import DRIVER, a_claim, a_class, a_csi_node, a_node, a_term
+from tests.pods import a_pod, zone_at_once
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 PLACES = tuple(map(Place, ZONES))
 names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
+
+
+CHOSEN, SETTLED = DecidingNode("chosen"), DecidingNode("there", is_settled=True)
+FREE, THERE, ELSEWHERE = a_pod("a"), a_pod("b", node="there"), a_pod("c", node="elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("waits", "chosen", "pods", "expected"),
+    [
+        pytest.param(True, "chosen", [], CHOSEN, id="the scheduler's choice"),
+        pytest.param(True, "chosen", [FREE], CHOSEN, id="its choice for the pod"),
+        pytest.param(True, "chosen", [FREE, THERE], CHOSEN, id="its choice for one of the pods"),
+        pytest.param(True, "chosen", [THERE], SETTLED, id="a choice for a pod that is gone"),
+        pytest.param(True, "chosen", [THERE, ELSEWHERE], SETTLED, id="the first of two nodes"),
+        pytest.param(True, "", [FREE, THERE], SETTLED, id="a pod that no scheduler has seen"),
+        pytest.param(True, "", [FREE], None, id="nothing yet"),
+        pytest.param(False, "", [THERE], None, id="binds at once"),
+        pytest.param(False, "chosen", [THERE], CHOSEN, id="binds at once, with a choice"),
+    ],
+)
+def test_a_node_decides_by_its_pods_or_by_the_scheduler(waits, chosen, pods, expected):
+    claim = a_claim(node=chosen)
+
+    assert deciding_node(claim, read(a_class(waits=waits)), pods) == expected
+
+
+def test_a_pod_with_another_claim_may_have_a_volume_elsewhere():
+    assert not have_other_claims([FREE, THERE], a_claim())
+    assert have_other_claims([FREE, a_pod("d", "data", "logs")], a_claim())
 
 
 def test_a_claim_that_waited_gets_the_zone_of_the_selected_node():

@@ -157,7 +157,7 @@ def test_a_foreign_object_of_our_name_is_told(found):  # race 6
     assert error is not None
     assert error.reason is Reason.CONFLICT
     assert (
-        f"persistentvolume pvc-{UID} already exists, but does not give this claim volume"
+        f"PersistentVolume pvc-{UID} already exists, but does not give this claim volume"
         in error.message
     )
 
@@ -167,7 +167,7 @@ def test_nobody_is_told_to_delete_the_object_that_holds_the_claims_data():  # ra
 
     assert error is not None
     assert error.message == (
-        f"persistentvolume pvc-{UID} already gives the claim volume vol-1; volume {VOLUME} was "
+        f"PersistentVolume pvc-{UID} already gives the claim volume vol-1; volume {VOLUME} was "
         "created as well and is not needed: delete it in EC2"
     )
 

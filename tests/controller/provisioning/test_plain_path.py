@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import provisioner
 from tests.builders import UID, a_claim, a_persistent_volume, a_volume
+from tests.controller.files_entered import FilesEntered
 from tests.controller.provisioning.test_flow import CLAIM, PINNED, World
 
-if TYPE_CHECKING:
-    from types import FrameType
-
-ROOT = Path(provisioner.__file__).parent
+STORIES = ("controller/", "classes/")
 PATH = {
     "controller/provisioning/flow.py",
     "controller/provisioning/plan_rules.py",
-    "classes/storage_class_parameter_rules.py",
     "controller/provisioning/client_token_rules.py",
     "classes/storage_class_rules.py",  # once for each revision of the class
-    "controller/placement/zone_choice.py",
+    "controller/placement/flow.py",
     "controller/placement/zone_rules.py",
     "controller/claims/zone_annotations.py",
     "controller/provisioning/creation.py",
@@ -30,29 +24,18 @@ PATH = {
 
 async def entered(world: World) -> set[str]:
     """The files of stories and classes that are entered until EC2 is asked for the volume."""
-    files: set[str] = set()
-    create = world.ec2.create
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call":
-            files.add(frame.f_code.co_filename)
+    create, files = world.ec2.create, FilesEntered()
 
     async def asked(*args: Any, **named: Any) -> Any:
-        sys.setprofile(before)
+        files.stop()
         return await create(*args, **named)
 
     world.ec2.create = asked  # type: ignore[method-assign]
     world.kube.answers = [PINNED, a_persistent_volume()]
     world.ec2.answers = [a_volume()]
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
+    with files.noted():
         await world.provisioner.reconcile(UID)
-    finally:
-        sys.setprofile(before)
-    ours = {Path(file).relative_to(ROOT).as_posix() for file in files if ROOT in Path(file).parents}
-    shared = "controller/shared/"
-    return {f for f in ours if f.startswith(("controller/", "classes/")) and shared not in f}
+    return files.of(*STORIES) - files.of("controller/shared/")
 
 
 async def test_a_plain_claim_enters_no_file_that_only_others_need():

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.provisioning.client_token_rules import client_token
-from provisioner.controller.provisioning.plan_rules import Nothing, Plan, Provision, examine, plan
+from provisioner.controller.provisioning.plan_rules import Plan, Provision, examine, plan
 from provisioner.model import tags
 from provisioner.model.claim import BETA_STORAGE_PROVISIONER, MIGRATED_TO, STORAGE_PROVISIONER
 from provisioner.model.claim import DataSource as Source
 from provisioner.model.data_source import Source as From
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import SETTLED, Refuse
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.errors import Reason
 from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE, UNCLAIMED, VOLUME_NAME
@@ -88,7 +88,7 @@ def test_a_claim_may_be_asked_of_us_in_older_ways(annotations):
 def test_nothing_is_done_for_a_claim_that(claim, storage_class, has_persistent_volume):
     answer = examined(claim, storage_class, has_persistent_volume=has_persistent_volume)
 
-    assert answer == Nothing()
+    assert answer == SETTLED
 
 
 def test_a_claim_that_waited_is_provisioned_once_a_node_is_selected():
@@ -403,6 +403,6 @@ def test_a_name_that_somebody_elses_persistent_volume_has_is_told(claim_uid):
     assert isinstance(answer, Refuse)
     assert answer.settled
     assert (
-        f"persistentvolume {foreign.name} already exists, but its claimRef is not this claim"
+        f"PersistentVolume {foreign.name} already exists, but its claimRef is not this claim"
         in answer.message
     )

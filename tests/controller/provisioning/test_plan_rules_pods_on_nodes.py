@@ -2,9 +2,9 @@
 
 import pytest
 
-from provisioner.controller.provisioning.plan_rules import Nothing, Provision, examine
+from provisioner.controller.provisioning.plan_rules import Provision, examine
 from provisioner.model.claim import STORAGE_PROVISIONER
-from provisioner.model.decision import Refuse
+from provisioner.model.decision import SETTLED, Refuse
 from tests.builders import DRIVER, a_claim, a_class, a_persistent_volume
 
 UNASKED = a_claim(annotations={})
@@ -37,18 +37,18 @@ def test_its_claim_is_provisioned(claim):
     ],
 )
 def test_nothing_is_done_for_a_claim_that(claim, storage_class):
-    assert examined(claim, storage_class) == Nothing()
+    assert examined(claim, storage_class) == SETTLED
 
 
 def test_without_such_a_pod_nobody_has_asked():
-    assert examined(UNASKED, a_class(waits=True), node="") == Nothing()
-    assert examined(a_claim(), a_class(waits=True), node="") == Nothing()
+    assert examined(UNASKED, a_class(waits=True), node="") == SETTLED
+    assert examined(a_claim(), a_class(waits=True), node="") == SETTLED
 
 
 def test_one_whose_volume_is_there_gets_no_other():
     own = a_persistent_volume()
 
-    assert examined(UNASKED, a_class(waits=True), persistent_volume=own) == Nothing()
+    assert examined(UNASKED, a_class(waits=True), persistent_volume=own) == SETTLED
 
 
 def test_what_no_claim_can_have_it_cannot_have_either():

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.classes.storage_class_parameter_rules import NAMES
-from provisioner.classes.storage_class_rules import read
+from provisioner.classes.storage_class_rules import NAMES, read
 from provisioner.controller.provisioning.plan_rules import Plan, plan
 from provisioner.model import tags
 from provisioner.model.decision import Refuse

@@ -121,7 +121,13 @@ def ending(**given: object) -> v.VolumeSnapshotContent:
         (ending(annotations=BEING_DELETED | BEING_CREATED, status=PENDING), NEW, Withdraw()),
         # Given, and bound to nothing yet: an administrator may take it away.
         (ending(given="snap-0b1e", owner=UNBOUND, status=READY), NEW, Delete(SNAPSHOT)),
-        (ending(given="snap-0b1e", owner=UNBOUND), NEW, Release()),
+        # No status yet: what was given is deleted all the same.
+        (ending(given="snap-0b1e", owner=UNBOUND), NEW, Delete("snap-0b1e")),
+        (ending(given="snap-0b1e", owner=UNBOUND, policy=v.RETAIN), NEW, Release()),
+        (ending(given="snap-0b1e", annotations=BEING_DELETED), NEW, Delete("snap-0b1e")),
+        (ending(given="snap-0b1e"), NEW, SETTLED),
+        # It was deleted, and the status cleared.
+        (ending(given="snap-0b1e", owner=UNBOUND, status=a_content_status(None)), NEW, Release()),
         (ending(given="snap-0b1e", status=READY), NEW, SETTLED),
         # A member of a group is deleted with it.
         (
@@ -163,12 +169,52 @@ def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
 def test_which_contents_keep_the_snapshot_of_another(
     content: v.VolumeSnapshotContent, *, kept: bool, owner_is_gone: bool
 ):
-    assert content_rules.keeps(content, owner_is_gone=owner_is_gone) is kept
+    other = ending(annotations=BEING_DELETED)
+    assert content_rules.keeps(content, other, owner_is_gone=owner_is_gone) is kept
 
 
 def test_one_that_waits_for_the_end_of_its_volumesnapshot_keeps_it():
-    assert content_rules.keeps(ending(), owner_is_gone=False)
-    assert not content_rules.keeps(ending(), owner_is_gone=True)
+    other = ending(annotations=BEING_DELETED)
+    assert content_rules.keeps(ending(), other, owner_is_gone=False)
+    assert not content_rules.keeps(ending(), other, owner_is_gone=True)
+
+
+END_OF_BACKUP = ending(given=SNAPSHOT, owner=UNBOUND, labels={v.VELERO_BACKUP: "monday"})
+RESTORED = {v.VELERO_BACKUP: "monday", v.VELERO_RESTORE: "tuesday"}
+
+
+@pytest.mark.parametrize(
+    ("content", "other", "kept"),
+    [
+        (a_content(policy=v.RETAIN, labels=RESTORED), END_OF_BACKUP, False),
+        (ending(policy=v.RETAIN, labels=RESTORED), END_OF_BACKUP, False),
+        # Not restored by Velero, of another backup, or with a policy of its own.
+        (a_content(policy=v.RETAIN), END_OF_BACKUP, True),
+        (a_content(policy=v.RETAIN, labels={v.VELERO_BACKUP: "monday"}), END_OF_BACKUP, True),
+        (
+            a_content(policy=v.RETAIN, labels=RESTORED | {v.VELERO_BACKUP: "sunday"}),
+            END_OF_BACKUP,
+            True,
+        ),
+        (a_content(labels=RESTORED), END_OF_BACKUP, True),
+        # Not the end of a backup: it belongs to a VolumeSnapshot, or nobody has labelled it.
+        (
+            a_content(policy=v.RETAIN, labels=RESTORED),
+            ending(labels={v.VELERO_BACKUP: "monday"}),
+            True,
+        ),
+        (a_content(policy=v.RETAIN, labels=RESTORED), ending(given=SNAPSHOT, owner=UNBOUND), True),
+        (
+            a_content(policy=v.RETAIN, labels=RESTORED | {v.VELERO_BACKUP: ""}),
+            ending(given=SNAPSHOT, owner=UNBOUND, labels={v.VELERO_BACKUP: ""}),
+            True,
+        ),
+    ],
+)
+def test_what_velero_has_restored_from_a_backup_keeps_nothing_of_it_at_the_backups_end(
+    content: v.VolumeSnapshotContent, other: v.VolumeSnapshotContent, *, kept: bool
+):
+    assert content_rules.keeps(content, other, owner_is_gone=False) is kept
 
 
 contents = st.builds(
@@ -199,8 +245,10 @@ def test_nothing_is_deleted_that_should_stay(
         assert content.spec.deletion_policy == v.DELETE
         assert content.deleting
         assert content.spec.driver == DRIVER
-        assert content.status is not None
-        assert step.snapshot_id == content.status.snapshot_handle
+        if content.status is not None:
+            assert step.snapshot_id == content.status.snapshot_handle
+        else:
+            assert step.snapshot_id == content.spec.source.snapshot_handle
 
 
 @given(contents, attempts, st.booleans())

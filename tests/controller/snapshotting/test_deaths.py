@@ -15,6 +15,7 @@ from provisioner.model import volume_snapshot as v
 from tests.controller.snapshot_cloud import Mortal
 from tests.controller.snapshot_world import World, in_world
 from tests.controller.snapshotting.test_flow import LOCKED_AND_FAST
+from tests.controller.snapshotting.test_shared_snapshots import RESTORED, as_velero_ends_a_backup
 
 POLICIES = (v.DELETE, v.RETAIN)
 
@@ -91,6 +92,28 @@ def test_a_death_at_any_request_changes_nothing_in_the_end(policy: str, *, after
         "patch finalizers",
     }
     assert ("DeleteSnapshot" in walked) is (policy == v.DELETE)
+
+
+async def end_of_a_backup(world: World) -> None:
+    """Velero deletes a backup of which a restored content is left."""
+    world.begin()
+    restored = world.ask(policy=v.RETAIN)
+    await lived(world, lambda: world.is_ready(restored))
+    world.change(restored, labels=RESTORED)
+    [snapshot_id] = world.ec2.taken
+    name = as_velero_ends_a_backup(world, snapshot_id)
+    await lived(world, lambda: world.content(name) is None)
+    assert world.ec2.deleted == [snapshot_id]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_death_at_any_request_of_the_end_of_a_backup_leaves_no_snapshot(*, after: bool):
+    whole = Mortal()
+    in_world(end_of_a_backup, whole)
+    for number in range(len(whole.seen)):
+        in_world(end_of_a_backup, Mortal(dies_at=number, after=after))
+
+    assert "DeleteSnapshot" in whole.seen
 
 
 LOSABLE = ("CreateSnapshot", "EnableFastSnapshotRestores", "LockSnapshot", "DeleteSnapshot")

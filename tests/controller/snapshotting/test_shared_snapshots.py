@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 
 from provisioner.model import volume_snapshot as v
 from provisioner.model.errors import Ec2Error, Reason
 from tests.builders import DELETED_AT
 from tests.controller.snapshot_world import World, in_world
-from tests.snapshot_builders import a_content_status
+from tests.snapshot_builders import a_content, a_content_status
+
+RESTORED = {v.VELERO_BACKUP: "monday", v.VELERO_RESTORE: "tuesday"}
 
 
 async def ready(world: World, **given: str) -> tuple[str, str]:
@@ -64,6 +67,33 @@ def test_one_that_waits_for_its_volumesnapshot_keeps_it(policy: str):
 
         assert snapshot_id in world.ec2.taken
         assert f"VolumeSnapshotContent {name} names it too" in world.events.of_users()[-1]
+
+    in_world(story)
+
+
+def as_velero_ends_a_backup(world: World, snapshot_id: str) -> str:
+    """A content that is bound to nothing, and is deleted before anybody has looked at it."""
+    name = "vsc-of-velero"
+    content = msgspec.to_builtins(
+        a_content(name, given=snapshot_id, deleting=True, labels={v.VELERO_BACKUP: "monday"})
+    )
+    content["spec"]["volumeSnapshotRef"] = {"namespace": "ns-of-nobody", "name": "name-of-nobody"}
+    del content["status"]
+    world.kube.put(f"volumesnapshotcontents {name}", content)
+    return name
+
+
+def test_the_end_of_a_backup_deletes_its_snapshot_before_anybody_has_looked_at_it():
+    async def story(world: World) -> None:
+        world.begin()
+        restored, snapshot_id = await ready(world, policy=v.RETAIN)
+        world.change(restored, labels=RESTORED)
+        name = as_velero_ends_a_backup(world, snapshot_id)
+        await world.until(lambda: world.content(name) is None, 10)
+
+        assert world.ec2.taken == {}
+        assert len(world.ec2.actions("DeleteSnapshot")) == 1
+        assert world.events.of_users("SnapshotDeleteError") == []
 
     in_world(story)
 

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.controller.tagging.extra_tags_rules import Add, Nothing, Skip, decide
+from provisioner.controller.tagging.extra_tags_rules import Add, Skip, decide
 from provisioner.model import tags
+from provisioner.model.decision import SETTLED, Settled
 from provisioner.model.meta import ObjectReference
 from provisioner.model.names import (
     CLAIM_NAME,
@@ -41,7 +42,7 @@ def of(
     cluster_id: str = "prod",
     state: VolumeState = VolumeState.IN_USE,
     persistent_volume: PersistentVolume = PV,
-) -> Nothing | Add | Skip:
+) -> Settled | Add | Skip:
     volume = a_volume(tags=has, state=state)
     return decide(volume, persistent_volume, templates(*texts), cluster_id=cluster_id)
 
@@ -53,8 +54,8 @@ def test_what_is_absent_is_added_and_what_is_there_stays():
 
 
 def test_a_volume_that_has_them_all_lacks_nothing():
-    assert of({**OURS, "env": "another value"}, "env=prod") == Nothing()
-    assert of(OURS) == Nothing()
+    assert of({**OURS, "env": "another value"}, "env=prod") == SETTLED
+    assert of(OURS) == SETTLED
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ def test_a_volume_that_has_them_all_lacks_nothing():
 def test_a_volume_that_was_not_created_for_its_persistent_volume_is_left_alone(
     has: dict[str, str],
 ):
-    assert of(has, "env=prod") == Nothing()
+    assert of(has, "env=prod") == SETTLED
 
 
 def test_volumes_of_the_stock_driver_with_no_cluster_in_their_tags_count():
@@ -84,14 +85,14 @@ def test_volumes_of_the_stock_driver_with_no_cluster_in_their_tags_count():
 
 
 def test_without_a_cluster_id_those_of_a_named_cluster_are_left_alone():
-    assert of(OURS, "env=prod", cluster_id="") == Nothing()
+    assert of(OURS, "env=prod", cluster_id="") == SETTLED
 
 
 @pytest.mark.parametrize("state", VolumeState)
 def test_only_volumes_that_stay_are_tagged(state: VolumeState):
     stays = state in (VolumeState.CREATING, VolumeState.AVAILABLE, VolumeState.IN_USE)
 
-    assert isinstance(of(OURS, "env=prod", state=state), Add if stays else Nothing)
+    assert isinstance(of(OURS, "env=prod", state=state), Add if stays else Settled)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +108,7 @@ def test_only_volumes_that_stay_are_tagged(state: VolumeState):
 )
 def test_no_tag_of_ownership_is_added_afterwards(key: str):
     assert of(STOCK, f"{key}=owned", "env=prod") == Add((("env", "prod"),))
-    assert of(STOCK, f"{key}=owned") == Nothing()
+    assert of(STOCK, f"{key}=owned") == SETTLED
 
 
 def test_a_template_names_the_claim_for_which_the_volume_was_created():

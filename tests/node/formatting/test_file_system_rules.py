@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.classes.storage_class_parameter_rules import Formatting, parse
+from provisioner.classes.storage_class_rules import Formatting, parse_parameters
 from provisioner.model.errors import Reason
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.file_system_rules import Checked, Measured
@@ -107,7 +107,7 @@ def test_refuses_what_mkfs_cannot_be_told(name, attributes, sentence):
 
 
 def test_reads_what_the_controller_writes():
-    parameters = parse(
+    parameters = parse_parameters(
         {
             "csi.storage.k8s.io/fstype": "ext4",
             "blockSize": "4096",
@@ -167,6 +167,7 @@ def test_the_reason_behind_a_check_that_could_not_be_made(said, reason):
     ("exit_code", "said", "passes"),
     [
         (-9, "", True),
+        (0, "Resource temporarily unavailable", False),
         (1, "resize2fs: Device or resource busy While checking for on-line resizing support", True),
         (1, "resize2fs: Cannot allocate memory While trying to extend the last group", True),
         (1, "xfs_growfs: XFS_IOC_FSGROWFSDATA xfsctl failed: Interrupted system call", True),
@@ -175,8 +176,8 @@ def test_the_reason_behind_a_check_that_could_not_be_made(said, reason):
         (1, "xfs_growfs: XFS_IOC_FSGROWFSDATA xfsctl failed: No space left on device", False),
     ],
 )
-def test_growths_that_fail_in_passing(exit_code, said, passes):
-    assert rules.may_grow_later(exit_code, said) is passes
+def test_growths_that_are_tried_again(exit_code, said, passes):
+    assert rules.may_try_again(exit_code, said) is passes
 
 
 @pytest.mark.parametrize(

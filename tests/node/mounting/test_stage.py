@@ -9,7 +9,7 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
 from provisioner.node.requests import AccessMode, Unstage
-from tests.node.machine import MIB, VOLUME, Machine, run, why_no_ext_growth
+from tests.node.machine import MIB, VOLUME, Machine, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -108,8 +108,6 @@ async def test_a_directory_without_a_mount_is_mounted_on(machine):
 
 @pytest.mark.parametrize("file_system", ["ext3", "ext4", "xfs"])
 async def test_a_restored_volume_that_is_larger_than_its_file_system_grows(machine, file_system):
-    if file_system != "xfs" and (reason := why_no_ext_growth()):
-        pytest.skip(reason)
     disk = machine.attach()
     run(f"mkfs.{file_system}", "-q", disk.node)
     disk.grow(1024)
@@ -117,23 +115,6 @@ async def test_a_restored_volume_that_is_larger_than_its_file_system_grows(machi
     await machine.stager.stage(machine.stage(origin="snap-1", file_system=file_system))
 
     assert size_of(machine.staging()) > 900 * MIB
-
-
-async def test_a_restored_ext4_is_grown_while_it_is_mounted(machine):
-    """Also where the kernel lets nobody do it: so far it comes."""
-    disk = machine.attach()
-    run("mkfs.ext4", "-q", disk.node)
-    disk.grow(1024)
-    machine.fake(
-        "resize2fs",
-        f'echo "$@" > {machine.folder}/said; cat /proc/self/mountinfo >> {machine.folder}/said',
-    )
-
-    await machine.stager.stage(machine.stage(origin="snap-1"))
-
-    said = (machine.folder / "said").read_text()
-    assert said.startswith(f"{disk.node}\n")
-    assert f" {machine.staging()} rw" in said
 
 
 @pytest.mark.parametrize(

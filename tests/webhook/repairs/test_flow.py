@@ -14,13 +14,14 @@ import pytest
 from provisioner.kube import wire
 from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.lease import Leases
+from provisioner.model.backoff import Backoff
 from provisioner.model.errors import Ec2Error, KubeError, Reason
 from tests.webhook.edges import Ec2, Kube, a_persistent_volume
 from webhook.metrics import WebhookMetrics
 from webhook.model.cluster_view import NodeView
 from webhook.model.review import Json
-from webhook.repairs import flow
-from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY, Repairs, Waits
+from webhook.repairs import flow, rules
+from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY, Repairs
 from webhook.reviews import zone_lookup as lookup
 from webhook.reviews.zone_lookup import ZoneLookup
 
@@ -120,7 +121,9 @@ class World:
         return self.metrics.registry.get_sample_value("ebs_webhook_repairs_total", labels) or 0.0
 
     @asynccontextmanager
-    async def repairing(self, **waits: float) -> AsyncIterator[None]:
+    async def repairing(
+        self, *, all_again_s: float = 600.0, label_rest_s: float = 60.0
+    ) -> AsyncIterator[None]:
         lookup = ZoneLookup(self.ec2.volumes, self.metrics)
         work = Repairs(
             client=self.kube.client,
@@ -130,15 +133,17 @@ class World:
             events=cast("EventRecorder", self),
             metrics=self.metrics,
             driver=DRIVER,
-            waits=Waits(**waits),
         )
-        running = asyncio.create_task(work.run())
-        try:
-            yield
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            await lookup.close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(flow, "_ALL_AGAIN_S", all_again_s)
+            patch.setattr(rules, "_REST", Backoff(label_rest_s, 3600.0))
+            running = asyncio.create_task(work.run())
+            try:
+                yield
+            finally:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                await lookup.close()
 
 
 @pytest.fixture
@@ -148,7 +153,7 @@ def world() -> World:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(flow, "_AGAIN", Backoff(0.01, 60.0))
 
 
 def a_pv(name: str = "pv", **more: Any) -> Json:

@@ -27,7 +27,7 @@ LABELS = {ZONE_LABEL: A, REGION_LABEL: "us-east-1"}
 ARN = "arn:aws:outposts:us-east-1:123456789012:outpost/op-0a1"
 FIX = (
     ", and this API server does not allow changing it (feature gate MutablePVNodeAffinity): set "
-    "persistentVolumeReclaimPolicy to Retain, delete the claim and this persistentvolume, and "
+    "persistentVolumeReclaimPolicy to Retain, delete the claim and this PersistentVolume, and "
     f"create both again with zone {A} or without nodeAffinity"
 )
 

@@ -152,8 +152,8 @@ def test_a_label_that_contradicts_is_overwritten_with_a_warning():
     after = applied(wrong, answer.patch)["metadata"]["labels"]
     assert after == {BETA_ZONE_LABEL: A} | LABELS
     assert answer.warnings == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label was corrected',
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {BETA_ZONE_LABEL} says {C}; the label was corrected',
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label was corrected',
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but label {BETA_ZONE_LABEL} says {C}; the label was corrected',
     )
 
 
@@ -164,7 +164,7 @@ def test_a_label_that_contradicts_is_removed_where_nodes_lack_the_right_one():
 
     assert applied(wrong, answer.patch)["metadata"]["labels"] == {ZONE_LABEL: A, "team": "shop"}
     assert answer.warnings == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {REGION_LABEL} says us-west-2; the label was removed, as nodes there lack it',
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but label {REGION_LABEL} says us-west-2; the label was removed, as nodes there lack it',
     )
 
 
@@ -177,7 +177,7 @@ def test_strict_refuses_a_label_that_contradicts_and_does_not_hide_it():
     assert after["metadata"] == wrong["metadata"]
     assert (answer.allowed, answer.code, answer.why) == (False, 422, "LabelConflict")
     assert answer.message == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B} and '
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B} and '
         f"label {REGION_LABEL} says us-west-2; correct the label or remove it"
     )
 
@@ -193,7 +193,7 @@ def test_a_label_that_still_contradicts_at_the_end_is_warned_about():
 
     assert answer.allowed
     assert answer.warnings == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label will be corrected',
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label will be corrected',
     )
 
 
@@ -277,7 +277,7 @@ def test_a_term_is_narrowed_to_the_zone_under_the_key_it_asks_for(before, after)
 
 
 APPENDED = (
-    f'persistentvolume "data": {{key: {ZONE_LABEL}, operator: In, values: [{A}]}} was appended to nodeAffinity; add it to the same terms in the manifest, or applying it again will be refused',
+    f'PersistentVolume "data": {{key: {ZONE_LABEL}, operator: In, values: [{A}]}} was appended to nodeAffinity; add it to the same terms in the manifest, or applying it again will be refused',
 )
 
 
@@ -326,12 +326,12 @@ def test_zones_that_an_alternative_allows_in_vain_are_closed_with_a_warning():
 
     assert terms_in(after) == [in_zone(A), term(has(ZONE_LABEL, B, C), has(ZONE_LABEL, A))]
     assert answer.warnings == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but spec.nodeAffinity also allows {B} or {C}; it was narrowed to {A}',
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but spec.nodeAffinity also allows {B} or {C}; it was narrowed to {A}',
         *APPENDED,
     )
     assert validate(after, Found(A), strict=True).why == "Consistent"
     assert validate(wide, Found(A), strict=True).warnings == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but spec.nodeAffinity also allows {B} or {C}, where no pod can mount it',
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but spec.nodeAffinity also allows {B} or {C}, where no pod can mount it',
     )
 
 
@@ -376,7 +376,7 @@ def test_an_affinity_that_excludes_the_zone_is_refused_with_both_named(terms, ve
 
     assert (answer.allowed, answer.code, answer.why) == (False, 422, "ZoneConflict")
     assert answer.message == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but spec.nodeAffinity {verdict}, so '
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but spec.nodeAffinity {verdict}, so '
         f"no pod could ever mount it; set the zone to {A} or leave nodeAffinity out"
     )
     assert mutate(wrong, Found(A), LABELS, strict=strict).patch == ()
@@ -396,7 +396,7 @@ def test_an_affinity_that_matches_no_node_is_refused_where_mutate_could_not_fill
         (
             B,
             (
-                f'persistentvolume "data": spec.awsElasticBlockStore.volumeID names zone {B}, but volume {VOLUME} is in {A}; write aws:///{VOLUME}',
+                f'PersistentVolume "data": spec.awsElasticBlockStore.volumeID names zone {B}, but volume {VOLUME} is in {A}; write aws:///{VOLUME}',
             ),
         ),
     ],
@@ -466,7 +466,7 @@ def test_terms_that_let_a_pod_off_the_volumes_outpost_are_left_alone_and_warned_
 
     assert mutate(pv, Found(A, ARN), LABELS, strict=False).patch == ()
     assert validate(pv, Found(A, ARN), strict=True).warnings == (
-        f'persistentvolume "data": volume {VOLUME} is on Outpost op-0a1, but nodeAffinity does not require {OUTPOST} op-0a1; leave nodeAffinity out',
+        f'PersistentVolume "data": volume {VOLUME} is on Outpost op-0a1, but nodeAffinity does not require {OUTPOST} op-0a1; leave nodeAffinity out',
     )
 
 
@@ -489,7 +489,7 @@ def test_of_one_that_is_changed_only_the_labels_are_corrected():
     assert after["metadata"]["labels"] == LABELS
     assert after["spec"] == wrong["spec"]
     assert answer.warnings == (
-        f'persistentvolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label was corrected',
+        f'PersistentVolume "data": volume {VOLUME} is in {A}, but label {ZONE_LABEL} says {B}; the label was corrected',
     )
 
 
@@ -507,7 +507,7 @@ def test_a_volume_that_does_not_exist_is_refused(strict):
 
     assert (answer.allowed, answer.code, answer.why) == (False, 422, "VolumeMissing")
     assert answer.message == (
-        f'persistentvolume "data": EC2 has no volume {VOLUME} in this account and Region; correct '
+        f'PersistentVolume "data": EC2 has no volume {VOLUME} in this account and Region; correct '
         "spec.csi.volumeHandle, or create the volume first"
     )
     untouched = mutate(a_pv(), Missing(), {}, strict=strict)
@@ -532,7 +532,7 @@ def test_in_doubt_it_is_let_through_with_a_warning(decide):
 
     assert (answer.allowed, answer.why, answer.patch) == (True, "InDoubt", ())
     assert answer.warnings == (
-        f'persistentvolume "data": the zone of volume {VOLUME} cannot be determined now, so it was not checked; missing labels and node affinity are added later: EC2 throttled the request',
+        f'PersistentVolume "data": the zone of volume {VOLUME} cannot be determined now, so it was not checked; missing labels and node affinity are added later: EC2 throttled the request',
     )
 
 
@@ -542,11 +542,11 @@ def test_in_doubt_strict_asks_to_try_again(decide):
 
     assert (answer.allowed, answer.code, answer.retry_after_s) == (False, 503, 1)
     assert answer.message == (
-        f'persistentvolume "data": the zone of volume {VOLUME} cannot be determined now: EC2 throttled the request'
+        f'PersistentVolume "data": the zone of volume {VOLUME} cannot be determined now: EC2 throttled the request'
     )
 
 
 def test_one_whose_name_is_made_up_later_is_called_by_what_is_known_of_it():
     named = a_pv() | {"metadata": {"generateName": "data-"}}
 
-    assert 'persistentvolume "data-…": EC2' in validate(named, Missing(), strict=True).message
+    assert 'PersistentVolume "data-…": EC2' in validate(named, Missing(), strict=True).message

@@ -43,7 +43,7 @@ def test_a_binding_to_a_node_in_another_zone_is_refused():
     assert answer.message == (
         'pod "web" cannot be bound: one of its volumes is in us-east-1a, but node "node-b" is in '
         "us-east-1b; bind it to a node in us-east-1a; the scheduler does so if the volume's "
-        "persistentvolume has the right nodeAffinity"
+        "PersistentVolume has the right nodeAffinity"
     )
 
 

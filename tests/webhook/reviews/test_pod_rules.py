@@ -343,7 +343,7 @@ def test_a_volume_that_no_node_can_use_is_warned_of():
     warning = warning_of(a_pod(*claimed("data")), known({"data": []}))
 
     assert warning == (
-        'pod "web": claim "data" is bound to a persistentvolume whose nodeAffinity contradicts '
+        'pod "web": claim "data" is bound to a PersistentVolume whose nodeAffinity contradicts '
         "itself, so no node can use it; have it recreated"
     )
 

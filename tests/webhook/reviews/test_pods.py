@@ -108,7 +108,7 @@ def test_a_refusal_that_rests_on_a_wrong_affinity_says_where_the_volume_is():
     assert not unknowing.allowed
     assert not knowing.allowed
     assert knowing.message.startswith(unknowing.message)
-    assert f"EC2 has that volume in {A}: its persistentvolume wrongly allows" in knowing.message
+    assert f"EC2 has that volume in {A}: its PersistentVolume wrongly allows" in knowing.message
     assert "vol-1" not in knowing.message
     assert "pv-b" not in knowing.message
 

@@ -1,0 +1,1 @@
+"""``ebs-provisioner conformance``: is EC2 as this product assumes? Asked of any endpoint."""

@@ -1,0 +1,1 @@
+"""The probes, by subject, each beside the rule that it may show wrong."""
