@@ -174,7 +174,7 @@ async def serve_connect(reader: asyncio.StreamReader, writer: asyncio.StreamWrit
             writer.write(_answer(400, f"no request to connect: {problem}"))
             return
         except OSError as problem:
-            writer.write(_answer(502, f"cannot connect: {problem or 'timed out'}"))
+            writer.write(_answer(502, f"cannot connect: {str(problem) or 'timed out'}"))
             return
         writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
         await join((reader, writer), there)
