@@ -37,7 +37,16 @@ PAGES = {
     *("webhook", "troubleshooting"),
     *(
         f"reference/{name}"
-        for name in ("options", "metrics", "events", "mount-options", "iam", "rbac", "e2e")
+        for name in (
+            "options",
+            "metrics",
+            "events",
+            "mount-options",
+            "iam",
+            "rbac",
+            "e2e",
+            "ec2-rules",
+        )
     ),
     *(f"reference/messages/{name}" for name in ("controller", "node", "webhook", "shared")),
     *(
