@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from provisioner.sandbox.real_node.requirements import PROGRAMS
+from provisioner.sandbox.real_node.requirements import CNI_PACKAGE, PROGRAMS
 from tests.skips import VARIABLE
 
 ROOT = Path(__file__).parents[1]
@@ -43,7 +43,8 @@ class Machine:
     def has_all(self) -> None:
         for name in PACKAGES:
             self.has(name)
-        self.has("dpkg-query", '[ "${@: -1}" = busybox-static ] && echo -n installed')
+        both = "busybox-static | containernetworking-plugins"
+        self.has("dpkg-query", f'case "${{@: -1}}" in {both}) echo -n installed;; esac')
 
     def lacks(self, name: str) -> None:
         (self._bin / name).unlink()
@@ -81,7 +82,8 @@ def test_it_installs_what_real_nodes_and_tests_need_and_nothing_else():
 
     assert of_tests >= {"pvcreate", "cryptsetup", "strace"}
     assert PROGRAMS.items() <= (PACKAGES | BESIDE).items()
-    assert set(PACKAGES) == (set(PROGRAMS) - set(BESIDE)) | of_tests
+    assert set(PACKAGES) == (set(PROGRAMS) - set(BESIDE)) | of_tests | {"ptp"}
+    assert PACKAGES["ptp"] == CNI_PACKAGE
 
 
 def test_a_bare_machine_gets_all_of_it(machine):
@@ -108,7 +110,7 @@ def test_a_machine_that_has_all_of_it_is_left_alone(machine):
 
 def test_a_busybox_with_libraries_makes_way_for_the_static_one(machine):
     machine.has_all()
-    machine.has("dpkg-query")
+    machine.has("dpkg-query", '[ "${@: -1}" != busybox-static ] && echo -n installed')
     machine.runs()
 
     assert machine.installed == ["busybox-static"]

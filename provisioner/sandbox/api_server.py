@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from provisioner.sandbox.credentials import Credentials
+from provisioner.sandbox.network.addresses import ROUTER, SERVICES
 
 AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
@@ -25,7 +27,6 @@ def arguments(
     return [
         f"--etcd-servers=http://127.0.0.1:{etcd_port}",
         "--bind-address=127.0.0.1",
-        "--advertise-address=127.0.0.1",
         f"--secure-port={port}",
         f"--tls-cert-file={keys.certificate}",
         f"--tls-private-key-file={keys.key}",
@@ -33,10 +34,9 @@ def arguments(
         f"--service-account-key-file={keys.service_account_key}",
         f"--service-account-signing-key-file={keys.service_account_key}",
         "--service-account-issuer=https://kubernetes.default.svc",
-        "--service-cluster-ip-range=10.96.0.0/16",
+        f"--service-cluster-ip-range={SERVICES}",
         # As everywhere where a node plugin runs; the namespaces' own levels say who may.
         "--allow-privileged=true",
-        "--endpoint-reconciler-type=none",
         "--enable-priority-and-fairness=false",
         # Without priority and fairness these two are the only limit: the defaults, 400 and
         # 200, would answer 429 to a thousand claims at once.
@@ -51,14 +51,49 @@ def arguments(
 
 def without_kubelets() -> list[str]:
     """Return the arguments that let accounts do what RBAC says."""
-    return ["--authorization-mode=RBAC"]
+    return [
+        "--authorization-mode=RBAC",
+        "--advertise-address=127.0.0.1",
+        # No endpoint can be on the loopback.
+        "--endpoint-reconciler-type=none",
+    ]
 
 
-def with_kubelets(keys: Credentials) -> list[str]:
-    """Return those that also let real kubelets do what kubelets may, and that call them."""
+def egress(socket: Path) -> str:
+    """Return what ``--egress-selector-config-file`` takes: nodes and pods are behind a proxy.
+
+    Args:
+        socket: of a proxy that knows HTTP's CONNECT.
+    """
+    transport = {"uds": {"udsName": str(socket)}}
+    selection = {
+        "name": "cluster",
+        "connection": {"proxyProtocol": "HTTPConnect", "transport": transport},
+    }
+    return json.dumps(
+        {
+            "apiVersion": "apiserver.k8s.io/v1beta1",
+            "kind": "EgressSelectorConfiguration",
+            "egressSelections": [selection],
+        }
+    )
+
+
+def with_kubelets(keys: Credentials, egress_file: Path) -> list[str]:
+    """Return those that let real kubelets do what kubelets may, and that reach them and pods.
+
+    Args:
+        keys: of the control plane.
+        egress_file: with what ``egress`` returns.
+    """
     pair = keys.client("kube-apiserver-kubelet-client", "system:masters")
     return [
         "--authorization-mode=Node,RBAC",
+        # Where nodes and pods find this API server.
+        f"--advertise-address={ROUTER}",
+        f"--egress-selector-config-file={egress_file}",
+        # A webhook that is a Service is called at the addresses of its pods.
+        "--enable-aggregator-routing=true",
         "--enable-admission-plugins=NodeRestriction",
         f"--client-ca-file={keys.authority}",
         f"--kubelet-client-certificate={pair.certificate}",

@@ -9,7 +9,7 @@ import signal
 import sys
 from collections.abc import Coroutine, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
@@ -21,6 +21,9 @@ from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.programs import CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
 
+if TYPE_CHECKING:
+    from provisioner.sandbox.up import Sandbox
+
 LATENCY = click.Choice(["real", "none"])
 THROTTLE = click.Choice(["documented", "none"])
 PORT = click.IntRange(0, 65535)
@@ -28,10 +31,11 @@ PORT = click.IntRange(0, 65535)
 REAL_NODES = 2
 """Two, so that a volume can move."""
 
-HOW_TO_RUN = (
-    "hostNetwork: true, image: busybox:1, nodeSelector ebs-provisioner.io/sandbox-node: real"
-)
-"""There is no other network, no other image, and other nodes only pretend."""
+IMAGE = "image: busybox:1"
+"""There is no other."""
+
+SELECTOR = "nodeSelector ebs-provisioner.io/sandbox-node: real"
+"""For where there are nodes that only pretend."""
 
 
 @click.group()
@@ -108,7 +112,13 @@ def binaries(*, tests: bool, conformance: bool) -> None:
     type=click.Path(file_okay=False, path_type=Path),
     help="Where its files are; logs/ stays there afterwards. Else a temporary folder.",
 )
-@click.option("--nodes", type=click.IntRange(1, 1000), default=6, show_default=True)
+@click.option(
+    "--nodes",
+    type=click.IntRange(0, 1000),
+    default=6,
+    show_default=True,
+    help="Nodes that only pretend to run pods.",
+)
 @click.option("--zones", type=click.IntRange(1, 6), default=3, show_default=True)
 @click.option("--latency", type=LATENCY, default="real", show_default=True, help="EC2's.")
 @click.option("--throttle", type=THROTTLE, default="documented", show_default=True, help="EC2's.")
@@ -119,16 +129,46 @@ def binaries(*, tests: bool, conformance: bool) -> None:
     "--real-node/--no-real-node",
     default=False,
     show_default=True,
-    help="Besides, two nodes in the first zone that really run pods, and mount. Linux, root.",
+    help=f"Short for --real-nodes {REAL_NODES}.",
 )
-def up(folder: Path | None, *, real_node: bool, **options: Any) -> None:
+@click.option(
+    "--real-nodes",
+    type=click.IntRange(0, 20),
+    default=0,
+    show_default=True,
+    help="Nodes that really run pods, and mount. Linux, root.",
+)
+@click.option(
+    "--real-zones",
+    type=click.IntRange(1, 6),
+    default=1,
+    show_default=True,
+    help="Zones that the real nodes are spread over, from the first on.",
+)
+def up(
+    folder: Path | None, *, real_node: bool, real_nodes: int, real_zones: int, **options: Any
+) -> None:
     """Run control plane, EC2, nodes, controller and webhook until Ctrl-C; leave nothing behind."""
+    count = real_nodes or (REAL_NODES if real_node else 0)
+    if real_zones > options["zones"]:
+        raise click.BadOptionUsage(
+            "real_zones", f"--real-zones {real_zones} is more than --zones {options['zones']}"
+        )
+    if not count and not options["nodes"]:
+        raise click.BadOptionUsage("nodes", "--nodes 0 needs --real-nodes: no pod could run")
     with one_line_errors():
-        if real_node and (why := missing()):
+        if count and (why := missing()):
             raise SandboxError(why)
-        found = have_binaries(*(REAL_NODE if real_node else ()))
-        count = REAL_NODES if real_node else 0
-        run_until_signal(_up(folder=folder, binaries=found, real_nodes=count, **options))
+        found = have_binaries(*(REAL_NODE if count else ()))
+        run_until_signal(
+            _up(
+                folder=folder,
+                binaries=found,
+                real_nodes=count,
+                real_zones=real_zones,
+                **options,
+            )
+        )
 
 
 async def _up(**options: Any) -> None:
@@ -138,12 +178,22 @@ async def _up(**options: Any) -> None:
         print(f"export KUBECONFIG={box.plane.kubeconfig}")
         print(f"export AWS_ENDPOINT_URL_EC2={box.ec2_endpoint}")
         zones = ", ".join(box.zones)
-        for node in box.real_nodes:
-            print(f"# real: {node.name}; its files: {node.root}")
-        if box.real_nodes:
-            print(f"# pods for these nodes need {HOW_TO_RUN}")
+        for line in _about_real_nodes(box):
+            print(line)
         print(f"# {len(box.instances)} nodes in {zones}; Ctrl-C stops everything", flush=True)
         raise await box.crew.failed()
+
+
+def _about_real_nodes(box: Sandbox) -> Iterator[str]:
+    network = box.plane.network
+    if network is None:
+        return
+    for node in box.real_nodes:
+        yield f"# real: {node.name}, {node.instance.zone}; its files: {node.root}"
+    needed = [IMAGE] if len(box.instances) == len(box.real_nodes) else [IMAGE, SELECTOR]
+    yield f"# pods for these nodes need {', '.join(needed)}"
+    yield f"# from these pods, EC2 is at {network.reachable(box.ec2_endpoint)}"
+    yield f"# their network: {' '.join(network.command('COMMAND'))}"
 
 
 @sandbox.command()

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,6 +20,8 @@ from provisioner.sandbox import api_server, credentials, kwok, snapshots, workdi
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.network import network
+from provisioner.sandbox.network.network import Network
 from provisioner.sandbox.programs import SNAPSHOT_CONTROLLER
 
 READY_TIMEOUT_S = 60.0
@@ -74,7 +76,7 @@ class ControlPlane:
         kubeconfig: the administrator's.
         api: a client with the administrator's rights.
         crew: the running parts; ``crew.check()`` raises if one died.
-        with_kubelets: whether real ones come: they may do what kubelets may, no more.
+        network: of real nodes, whose kubelets may then do what kubelets may, no more; or None.
     """
 
     folder: Path
@@ -84,7 +86,7 @@ class ControlPlane:
     api_port: int
     etcd_port: int
     api: Api
-    with_kubelets: bool = False
+    network: Network | None = None
     kubeconfig: Path = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,10 +107,11 @@ class ControlPlane:
 
     def kubeconfig_of_kubelet(self, node: str) -> Path:
         """Write the kubeconfig of a node's kubelet, who is known by a certificate."""
+        assert self.network is not None, "this control plane has no real nodes"
         pair = self.credentials.client(f"system:node:{node}", "system:nodes")
         return credentials.write_kubeconfig(
             self.folder / workdir.STATE / f"kubelet-{node}.kubeconfig",
-            server=self.server,
+            server=self.network.api_server,
             authority=self.credentials.authority,
             pair=pair,
         )
@@ -205,12 +208,15 @@ class ControlPlane:
                 audit_policy=self.folder / workdir.STATE / "audit-policy.yaml",
                 audit_log=self.audit_log,
             ),
-            *(
-                api_server.with_kubelets(keys)
-                if self.with_kubelets
-                else api_server.without_kubelets()
-            ),
+            *self._about_kubelets(),
         )
+
+    def _about_kubelets(self) -> list[str]:
+        if self.network is None:
+            return api_server.without_kubelets()
+        egress = self.folder / workdir.STATE / "egress.json"
+        egress.write_text(api_server.egress(self.network.socket))
+        return api_server.with_kubelets(self.credentials, egress)
 
     async def _start_clients(self, state: Path) -> None:
         names = ("kube-controller-manager", "kube-scheduler", "kwok")
@@ -267,11 +273,18 @@ async def control_plane(
     *,
     with_snapshots: bool = True,
     with_kubelets: bool = False,
+    ports: Sequence[int] = (),
 ) -> AsyncIterator[ControlPlane]:
     """Run a control plane in ``folder`` as part of ``crew``, which stops it.
 
-    Without snapshots it is a cluster whose administrator has not installed their kinds (yet, see
-    ``start_snapshots``).
+    Args:
+        folder: of its files.
+        binaries: of its programs.
+        crew: that its parts belong to.
+        with_snapshots: without, it is a cluster whose administrator has not installed their kinds
+            (yet, see ``start_snapshots``).
+        with_kubelets: whether real nodes come: then there is a network for them and their pods.
+        ports: of the machine's loopback that they reach too, at ``addresses.ROUTER``.
 
     Raises:
         SandboxError: a part died or did not get ready; the text has the end of its log.
@@ -282,7 +295,12 @@ async def control_plane(
     keys = credentials.create(state / "credentials")
     api_port, etcd_port = free_port(), free_port()
     server = f"https://127.0.0.1:{api_port}"
-    async with Api(server, keys.authority, keys.tokens["admin"]) as api:
-        plane = ControlPlane(folder, binaries, crew, keys, api_port, etcd_port, api, with_kubelets)
+    async with contextlib.AsyncExitStack() as stack:
+        api = await stack.enter_async_context(Api(server, keys.authority, keys.tokens["admin"]))
+        found = None
+        if with_kubelets:
+            found = await network.start(crew, state, api_port, ports)
+            stack.callback(found.close)
+        plane = ControlPlane(folder, binaries, crew, keys, api_port, etcd_port, api, found)
         await plane._start(with_snapshots=with_snapshots)  # noqa: SLF001 - same module
         yield plane

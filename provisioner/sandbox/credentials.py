@@ -1,4 +1,4 @@
-"""Keys, certificates and tokens of one throw-away control plane; nothing of it leaves loopback."""
+"""Keys, certificates and tokens of one throw-away control plane."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import datetime as dt
 import ipaddress
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from provisioner.sandbox.network.addresses import KUBERNETES, ROUTER
 
 LIFE = dt.timedelta(days=7)
 """A sandbox lives for minutes; a test session that was forgotten over a weekend still works."""
@@ -26,6 +29,13 @@ USERS = {
 }
 """Who may do all; the controller under test is not among them. Names show in the audit log."""
 
+
+_API_SERVER = (
+    *("127.0.0.1", ROUTER, KUBERNETES),
+    *("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"),
+    "kubernetes.default.svc.cluster.local",
+)
+"""What clients on the machine, on real nodes and in their pods call it."""
 
 _AUTHORITY = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ebs-provisioner sandbox")])
 
@@ -83,6 +93,23 @@ class Credentials:
             .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
             .sign(self.authority_key, hashes.SHA256())
         )
+        return self._written(name, certificate, key)
+
+    def server(self, name: str, hosts: Sequence[str]) -> Pair:
+        """Write a certificate that a server shows, at these names and addresses."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        certificate = (
+            _certificate(subject, _AUTHORITY, key.public_key())
+            .add_extension(_names(hosts), critical=False)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .sign(self.authority_key, hashes.SHA256())
+        )
+        return self._written(f"{name}-server", certificate, key)
+
+    def _written(
+        self, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+    ) -> Pair:
         stem = name.replace(":", "-")
         made = Pair(self.folder / f"{stem}.crt", self.folder / f"{stem}.key")
         made.certificate.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
@@ -109,16 +136,7 @@ def create(folder: Path) -> Credentials:
             _AUTHORITY,
             server_key.public_key(),
         )
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [
-                    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-                    x509.DNSName("localhost"),
-                    x509.DNSName("kubernetes.default.svc"),
-                ]
-            ),
-            critical=False,
-        )
+        .add_extension(_names(_API_SERVER), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(authority_key, hashes.SHA256())
     )
@@ -129,6 +147,17 @@ def create(folder: Path) -> Credentials:
     rows = [f'{made.tokens[user]},{user},{user},"{group}"' for user, group in USERS.items()]
     made.token_file.write_text("\n".join(rows) + "\n")
     return made
+
+
+def _names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
+    return x509.SubjectAlternativeName([_name(host) for host in hosts])
+
+
+def _name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
 
 
 def _certificate(

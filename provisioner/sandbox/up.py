@@ -125,9 +125,13 @@ class Sandbox:
         names = [f"{REGION}{letter}" for letter in "abcdef"[:zones]]
         with workdir.work_folder(folder) as home:
             async with Crew(home / workdir.LOGS) as crew, contextlib.AsyncExitStack() as stack:
-                await ec2_process.start(crew, control_plane.demand_port(port), latency, throttle)
+                port = control_plane.demand_port(port)
+                await ec2_process.start(crew, port, latency, throttle)
                 begun = control_plane.control_plane(
-                    home, binaries, crew, with_snapshots=snapshots, with_kubelets=real_nodes > 0
+                    *(home, binaries, crew),
+                    with_snapshots=snapshots,
+                    with_kubelets=real_nodes > 0,
+                    ports=[port],
                 )
                 plane = await stack.enter_async_context(begun)
                 endpoint = await ec2_process.ready(crew, START_TIMEOUT_S)

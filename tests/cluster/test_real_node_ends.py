@@ -55,6 +55,25 @@ class Up:
             if _link(each / "ns/pid") in spaces
         }
 
+    def routers(self) -> set[int]:
+        """The children of the sandbox that have left the machine's network."""
+        children = [
+            pid
+            for task in Path(f"/proc/{self.process.pid}/task").glob("*/children")
+            for pid in task.read_text().split()
+        ]
+        mine = _link(Path("/proc/self/ns/net"))
+        return {int(pid) for pid in children if _link(Path(f"/proc/{pid}/ns/net")) != mine}
+
+    def in_networks(self) -> set[int]:
+        """All processes in the networks of its nodes, and of their router."""
+        spaces = {_link(Path(f"/proc/{pid}/ns/net")) for pid in (*self.agents, *self.routers())}
+        return {
+            int(each.name)
+            for each in Path("/proc").glob("[0-9]*")
+            if _link(each / "ns/net") in spaces - {None}
+        }
+
     async def has_no_keepers(self) -> bool:
         return not any(cgroups.name_for(keeper) in self.groups for keeper in self.keepers)
 
@@ -150,11 +169,15 @@ async def by_being_killed_with_the_keepers(up: Up) -> None:
 async def test_nothing_is_left_of_real_nodes_when_a_sandbox_ends(
     tmp_path: Path, end: Callable[[Up], Awaitable[None]]
 ) -> None:
+    interfaces = sorted(each.name for each in Path("/sys/class/net").iterdir())
     async with up(tmp_path) as running:
         await use_volumes(running)
-        inside, folder = running.inside(), running.folder()
+        inside, folder = running.inside() | running.in_networks(), running.folder()
         names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in inside}
         assert {"containerd", "kubelet"} <= names
+        assert len(running.routers()) == 1
+        assert running.routers() < inside
+        assert sorted(each.name for each in Path("/sys/class/net").iterdir()) == interfaces
         assert len(running.agents) == 2
         before = remains(folder, running.groups)
         assert sum(each.startswith("loop device") for each in before) == 2

@@ -11,7 +11,7 @@ from typing import Any
 from provisioner.sandbox import workdir
 from provisioner.sandbox.programs import AGNHOST
 from provisioner.sandbox.up import Sandbox
-from tests.e2e import images, pod_network
+from tests.e2e import images
 from tests.e2e.ginkgo import Suite
 
 NODES, ZONES = 3, 2
@@ -125,7 +125,6 @@ async def world(
         binaries=binaries,
     )
     async with start as sandbox:
-        await asyncio.to_thread(pod_network.add, sandbox.real_nodes)
         suite = Suite(binaries, sandbox.plane.kubeconfig, NODES, folder / "runs")
         tar = _state(sandbox) / "e2e-images.tar"
         await asyncio.to_thread(images.write, tar, await suite.images(), binaries / AGNHOST)

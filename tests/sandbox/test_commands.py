@@ -5,6 +5,7 @@ import io
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -107,8 +108,50 @@ def test_a_version_that_is_none_is_one_line_and_a_failure(
     ]
 
 
+def test_real_nodes_in_more_zones_than_there_are_cannot_be() -> None:
+    result = CliRunner().invoke(
+        commands.sandbox, ["up", "--real-nodes=3", "--real-zones=3", "--zones=2"]
+    )
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith("Error: --real-zones 3 is more than --zones 2\n")
+
+
+def test_a_cluster_without_any_node_cannot_be() -> None:
+    result = CliRunner().invoke(commands.sandbox, ["up", "--nodes=0"])
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith("Error: --nodes 0 needs --real-nodes: no pod could run\n")
+
+
 @pytest.mark.parametrize(
-    "arguments", [["up", "--nodes", "0"], ["up", "--zones", "7"], ["up", "--latency", "slow"]]
+    ("arguments", "count", "zones"),
+    [
+        (["--real-node"], 2, 1),
+        (["--real-nodes=3", "--real-zones=2"], 3, 2),
+        (["--real-node", "--real-nodes=3"], 3, 1),
+        ([], 0, 1),
+    ],
+)
+def test_real_nodes_are_as_many_and_where_they_are_wanted(
+    monkeypatch: pytest.MonkeyPatch, arguments: list[str], count: int, zones: int
+) -> None:
+    asked: list[dict[str, Any]] = []
+
+    async def started(**options: Any) -> None:
+        asked.append(options)
+
+    monkeypatch.setattr(commands, "missing", lambda: "")
+    monkeypatch.setattr(commands, "have_binaries", lambda *_: Path("/there"))
+    monkeypatch.setattr(commands, "_up", started)
+    result = CliRunner().invoke(commands.sandbox, ["up", *arguments])
+
+    assert result.exit_code == 0, result.output
+    assert (asked[0]["real_nodes"], asked[0]["real_zones"]) == (count, zones)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["up", "--nodes", "-1"], ["up", "--zones", "7"], ["up", "--latency", "slow"]]
 )
 def test_an_option_that_cannot_be_is_refused_before_anything_starts(arguments: list[str]) -> None:
     assert CliRunner().invoke(commands.sandbox, arguments).exit_code == 2

@@ -13,6 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from provisioner.sandbox import api_server, credentials, installation, kwok, nodes
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.network.addresses import KUBERNETES, ROUTER
 from provisioner.sandbox.strict_ec2.instances import Instance
 
 INSTANCE = Instance("i-1", "us-east-1b", "us-east-1", "m5.large", "ip-10-0-0-1.ec2.internal")
@@ -143,10 +144,42 @@ def test_a_kubelet_is_known_by_a_certificate_of_the_authority(tmp_path: Path) ->
 def test_kubelets_are_let_in_only_where_there_are_real_ones(tmp_path: Path) -> None:
     keys = credentials.create(tmp_path / "keys")
 
-    assert api_server.without_kubelets() == ["--authorization-mode=RBAC"]
-    theirs = api_server.with_kubelets(keys)
+    assert "--authorization-mode=RBAC" in api_server.without_kubelets()
+    theirs = api_server.with_kubelets(keys, tmp_path / "egress.json")
     assert "--authorization-mode=Node,RBAC" in theirs
     assert "--enable-admission-plugins=NodeRestriction" in theirs
+
+
+def test_an_api_server_reaches_nodes_by_the_socket_of_their_network(tmp_path: Path) -> None:
+    keys, file = credentials.create(tmp_path / "keys"), tmp_path / "egress.json"
+
+    assert f"--egress-selector-config-file={file}" in api_server.with_kubelets(keys, file)
+    (selection,) = json.loads(api_server.egress(Path("/proc/1/cwd/s")))["egressSelections"]
+    # Not "controlplane": webhooks by URL and etcd are on the machine's loopback.
+    assert selection["name"] == "cluster"
+    assert selection["connection"]["transport"] == {"uds": {"udsName": "/proc/1/cwd/s"}}
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", KUBERNETES, ROUTER, "kubernetes.default.svc"])
+def test_the_api_server_has_a_certificate_for_each_of_its_names(tmp_path: Path, host: str) -> None:
+    made = credentials.create(tmp_path / "keys")
+
+    assert host in names_of(made.certificate)
+
+
+def test_a_kubelet_serves_with_a_certificate_for_its_node(tmp_path: Path) -> None:
+    made = credentials.create(tmp_path / "keys")
+    client = made.client("system:node:a", "system:nodes")
+    server = made.server("system:node:a", ["a", "10.1.2.3"])
+
+    assert names_of(server.certificate) == ["a", "10.1.2.3"]
+    assert {client.certificate, client.key}.isdisjoint((server.certificate, server.key))
+
+
+def names_of(file: Path) -> list[str]:
+    certificate = x509.load_pem_x509_certificate(file.read_bytes())
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return [str(name.value) for name in found]
 
 
 def test_the_servers_certificate_is_one_that_pythons_tls_can_load(tmp_path: Path) -> None:

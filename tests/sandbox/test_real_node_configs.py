@@ -7,24 +7,26 @@ from typing import Any
 
 from provisioner.sandbox.real_node import configs
 from provisioner.sandbox.real_node.image import PAUSE
+from provisioner.sandbox.real_node.requirements import CNI_PLUGINS
 
 CRI = "io.containerd.grpc.v1.cri"
 
 
 def kubelet() -> dict[str, Any]:
     files = {name: Path("/keys", name) for name in ("authority", "certificate", "key")}
-    return configs.kubelet(port=20250, cgroup="ebs-sandbox-1-2", **files)
+    return configs.kubelet(cgroup="ebs-sandbox-1-2", **files)
 
 
 def containerd(folder: Path) -> dict[str, Any]:
-    return tomllib.loads(configs.write_containerd(folder / "containerd.toml").read_text())
+    return tomllib.loads(
+        configs.write_containerd(folder / "containerd.toml", "/plugins").read_text()
+    )
 
 
 def test_a_kubelet_serves_only_who_has_a_certificate_of_ours() -> None:
-    # It runs as root, and every user of the machine can reach the loopback.
+    # It runs as root, and every pod can reach it.
     authentication = kubelet()["authentication"]
 
-    assert kubelet()["address"] == "127.0.0.1"
     assert authentication["anonymous"] == authentication["webhook"] == {"enabled": False}
     assert authentication["x509"] == {"clientCAFile": "/keys/authority"}
     assert "readOnlyPort" not in kubelet()
@@ -51,10 +53,16 @@ def test_containerd_takes_the_image_for_pods_that_is_imported(tmp_path: Path) ->
     assert f"io.containerd.snapshotter.v1.{snapshotter}" not in disabled
 
 
-def test_the_network_that_is_none_lies_where_containerd_looks(tmp_path: Path) -> None:
-    configs.write_cni(tmp_path)
+def test_the_pods_network_lies_where_containerd_looks(tmp_path: Path) -> None:
+    configs.write_cni(tmp_path, "100.64.3.0/24")
 
-    folder = Path(containerd(tmp_path)["plugins"][CRI]["cni"]["conf_dir"])
-    (file,) = (tmp_path / folder.relative_to("/var/lib")).iterdir()
+    cni = containerd(tmp_path)["plugins"][CRI]["cni"]
+    assert cni["bin_dir"] == "/plugins"
+    (file,) = (tmp_path / Path(cni["conf_dir"]).relative_to("/var/lib")).iterdir()
     assert file.suffix == ".conflist"
-    assert json.loads(file.read_text())["plugins"]
+    (plugin,) = json.loads(file.read_text())["plugins"]
+    assert plugin["type"] in CNI_PLUGINS
+    assert plugin["ipam"]["type"] in CNI_PLUGINS
+    assert plugin["ipam"]["ranges"] == [[{"subnet": "100.64.3.0/24"}]]
+    # Beside what a node that is switched off loses: then none of its pods has one.
+    assert plugin["ipam"]["dataDir"].startswith("/run/")

@@ -2,13 +2,21 @@ from __future__ import annotations
 
 import struct
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import fleet, requirements
-from provisioner.sandbox.real_node.requirements import PROGRAMS, all_missing, is_static, missing
+from provisioner.sandbox.real_node.requirements import (
+    CNI_PACKAGE,
+    CNI_PLUGINS,
+    PROGRAMS,
+    all_missing,
+    is_static,
+    missing,
+)
 
 INTERPRETER = 3
 LOADED = 1
@@ -23,14 +31,25 @@ def elf(*kinds: int) -> bytes:
     return bytes(header) + b"".join(struct.pack("<I52x", kind) for kind in kinds)
 
 
-@pytest.fixture
-def programs(tmp_path: Path) -> Path:
-    folder = tmp_path / "bin"
+@pytest.fixture(autouse=True)
+def cni_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder of CNI plugins, with all of them."""
+    folder = made(tmp_path / "cni", CNI_PLUGINS)
+    monkeypatch.setattr(requirements, "CNI_FOLDERS", (str(tmp_path / "none"), str(folder)))
+    return folder
+
+
+def made(folder: Path, names: Iterable[str]) -> Path:
     folder.mkdir()
-    for name in PROGRAMS:
+    for name in names:
         (folder / name).write_bytes(elf(LOADED))
         (folder / name).chmod(0o755)
     return folder
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    return made(tmp_path / "bin", PROGRAMS)
 
 
 def why(programs: Path, user_id: int = 0, system: str = "linux") -> str:
@@ -65,6 +84,20 @@ def test_a_missing_program_is_named_by_the_package_to_install(programs: Path, na
     (programs / name).unlink()
 
     assert why(programs) == f"a real node needs programs: apt install {PROGRAMS[name]}"
+
+
+def test_the_first_folder_with_all_plugins_is_the_one(cni_folder: Path) -> None:
+    assert requirements.cni_plugins() == str(cni_folder)
+
+
+@pytest.mark.parametrize("name", CNI_PLUGINS)
+def test_a_missing_plugin_is_named_by_its_package(
+    programs: Path, cni_folder: Path, name: str
+) -> None:
+    (cni_folder / name).unlink()
+
+    assert requirements.cni_plugins() == ""
+    assert why(programs) == f"a real node needs programs: apt install {CNI_PACKAGE}"
 
 
 def test_without_its_extra_the_node_plugin_cannot_run(

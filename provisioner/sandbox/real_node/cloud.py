@@ -36,13 +36,10 @@ async def has_driver(api: Api, name: str, instance_id: str) -> bool:
 
 
 async def initialize(api: Api, instance: Instance) -> None:
-    """Fill in what only the cloud knows: labels, the instance, the address; take the taint away.
-
-    The address is the loopback's, where the API server finds the kubelet.
-    """
+    """Fill in what only the cloud knows: labels, instance, address; take the taint away."""
     path = f"/api/v1/nodes/{instance.private_dns_name}"
     address = [
-        {"type": "InternalIP", "address": "127.0.0.1"},
+        {"type": "InternalIP", "address": instance.private_ip_address},
         {"type": "Hostname", "address": instance.private_dns_name},
     ]
     await api.patch(f"{path}/status", {"status": {"addresses": address}})

@@ -14,7 +14,7 @@ from provisioner.sandbox.real_node.image import PAUSE
 
 SOCKET: Final = "/run/containerd/containerd.sock"
 
-_CNI: Final = "/var/lib/cni"
+_CNI: Final = "/var/lib/cni/net.d"
 
 _CONTAINERD: Final = """\
 version = 2
@@ -56,32 +56,48 @@ runtime_type = "io.containerd.runc.v2"
 SystemdCgroup = false
 
 [plugins."io.containerd.grpc.v1.cri".cni]
-bin_dir = "{cni}/bin"
-conf_dir = "{cni}/net.d"
+bin_dir = "{plugins}"
+conf_dir = "{cni}"
 """
 
 
-def write_containerd(path: Path) -> Path:
-    """Write what ``containerd --config`` takes."""
-    path.write_text(_CONTAINERD.format(socket=SOCKET, pause=PAUSE, cni=_CNI))
+def write_containerd(path: Path, plugins: str) -> Path:
+    """Write what ``containerd --config`` takes.
+
+    Args:
+        path: of the file.
+        plugins: the folder of the CNI plugins.
+    """
+    path.write_text(_CONTAINERD.format(socket=SOCKET, pause=PAUSE, cni=_CNI, plugins=plugins))
     return path
 
 
-def write_cni(var_lib: Path) -> None:
-    """Write the network that makes the node ready.
+def write_cni(var_lib: Path, pods: str) -> None:
+    """Write the network of a node's pods: each has a link to its node, and an address.
 
-    Nobody ever uses it: its pods are on the host's network, which needs no plugin.
+    Pods with ``hostNetwork: true`` need none of it.
+
+    Args:
+        var_lib: what the node has as /var/lib.
+        pods: the range of their addresses.
     """
     folder = var_lib / "cni" / "net.d"
     folder.mkdir(parents=True, exist_ok=True)
-    network = {"cniVersion": "0.4.0", "name": "none", "plugins": [{"type": "none"}]}
-    (folder / "10-none.conflist").write_text(json.dumps(network))
+    addresses = {
+        "type": "host-local",
+        "ranges": [[{"subnet": pods}]],
+        "routes": [{"dst": "0.0.0.0/0"}],
+        # Gone when the node is switched off, as its pods' addresses are.
+        "dataDir": "/run/cni/addresses",
+    }
+    plugins = [{"type": "ptp", "ipMasq": False, "ipam": addresses}]
+    network = {"cniVersion": "0.4.0", "name": "pods", "plugins": plugins}
+    (folder / "10-pods.conflist").write_text(json.dumps(network))
 
 
 _KUBELET: Final = {
     "apiVersion": "kubelet.config.k8s.io/v1beta1",
     "kind": "KubeletConfiguration",
-    "address": "127.0.0.1",
     "healthzPort": 0,
     "containerRuntimeEndpoint": f"unix://{SOCKET}",
     "cgroupDriver": "cgroupfs",
@@ -107,26 +123,22 @@ _KUBELET: Final = {
 }
 
 
-def kubelet(
-    *, port: int, cgroup: str, authority: Path, certificate: Path, key: Path
-) -> dict[str, Any]:
+def kubelet(*, cgroup: str, authority: Path, certificate: Path, key: Path) -> dict[str, Any]:
     """Return a KubeletConfiguration.
 
     Args:
-        port: of its server, on 127.0.0.1.
         cgroup: the group that its pods' are made in.
         authority: who signs the client certificate of the API server, the only client.
         certificate: the server's own.
         key: of that.
     """
-    # Who has a certificate of ours may do all, and nobody else on this machine anything.
+    # Who has a certificate of ours may do all, and nobody else, for example a pod, anything.
     only_certificates = {
         "anonymous": {"enabled": False},
         "webhook": {"enabled": False},
         "x509": {"clientCAFile": str(authority)},
     }
     return _KUBELET | {
-        "port": port,
         "cgroupRoot": f"/{cgroup}",
         "tlsCertFile": str(certificate),
         "tlsPrivateKeyFile": str(key),

@@ -73,13 +73,17 @@ async def plugins(plane: ControlPlane, nodes: Sequence[RealNode]) -> AsyncIterat
     token_file = plane.folder / workdir.STATE / "node-plugin.token"
     token_file.touch(mode=0o600)
     token_file.write_text(token)
-    access = Access(plane.server, token_file, plane.credentials.authority)
     async with contextlib.AsyncExitStack() as served:
         endpoints = [
-            await served.enter_async_context(imds.serving(node.metadata)) for node in nodes
+            await served.enter_async_context(
+                imds.serving(node.metadata, listener=node.network.listener())
+            )
+            for node in nodes
         ]
         await _together(
-            node.start_plugin(access, endpoint)
+            node.start_plugin(
+                Access(node.network.api_server, token_file, plane.credentials.authority), endpoint
+            )
             for node, endpoint in zip(nodes, endpoints, strict=True)
         )
         yield

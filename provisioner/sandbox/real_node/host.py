@@ -173,7 +173,7 @@ class Host:
         Raises:
             SandboxError: it took more than a minute.
         """
-        namespaces = (f"--target={self.pid}", "--mount", "--pid")
+        namespaces = (f"--target={self.pid}", "--mount", "--pid", "--net")
         process = await asyncio.create_subprocess_exec(
             *("nsenter", *namespaces, "--", *argv),
             stdin=asyncio.subprocess.DEVNULL,

@@ -6,6 +6,7 @@ a time to live gives a token, a GET without a valid one is 401, anything forward
 
 import json
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -91,15 +92,30 @@ class InstanceMetadata:
 
 @asynccontextmanager
 async def serving(
-    metadata: InstanceMetadata, *, host: str = "127.0.0.1", port: int = 0
+    metadata: InstanceMetadata,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    listener: socket.socket | None = None,
 ) -> AsyncIterator[str]:
-    """Serve until the context ends; gives the URL for AWS_EC2_METADATA_SERVICE_ENDPOINT."""
+    """Serve until the context ends; gives the URL for AWS_EC2_METADATA_SERVICE_ENDPOINT.
+
+    Args:
+        metadata: what is served.
+        host: where, if there is no ``listener``.
+        port: the same; 0 takes a free one.
+        listener: a socket that listens already.
+    """
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", metadata.answer)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     try:
-        await web.TCPSite(runner, host, port).start()
-        yield f"http://{host}:{runner.addresses[0][1]}"
+        if listener is None:
+            await web.TCPSite(runner, host, port).start()
+        else:
+            await web.SockSite(runner, listener).start()
+        address, taken, *_ = runner.addresses[0]
+        yield f"http://{address}:{taken}"
     finally:
         await runner.cleanup()

@@ -1,18 +1,23 @@
-"""What a real node has of its own: its /dev, /run, /var/lib, /var/log and /sys/dev/block.
+"""What a real node has of its own: network, /dev, /run, /var/lib, /var/log and /sys/dev/block.
 
-All else is the machine's. The mounts belong to one mount namespace, so nothing of them is seen
-outside, and all are gone when its last process is. The standard library only: the agent uses it.
+All else is the machine's. (/sys/class/net shows the machine's interfaces, too.) The mounts
+belong to one mount namespace, so nothing of them is seen outside, and all are gone when its last
+process is; so is the network. The standard library only: the agent uses it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import socket
 import stat
+import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from provisioner.sandbox.real_node.syscalls import (
+    CLONE_NEWNET,
     CLONE_NEWNS,
     MS_BIND,
     MS_NODEV,
@@ -37,6 +42,10 @@ _DEVICES: Final = {
     "loop-control": (10, 237),
 }
 """Character devices (Linux, Documentation/admin-guide/devices.txt); no disk of the machine's."""
+
+_SIOCSIFFLAGS: Final = 0x8914
+_IFF_UP: Final = 0x1
+_IFF_RUNNING: Final = 0x40
 
 _LOOPS: Final = 256
 _LOOP_MAJOR: Final = 7
@@ -89,7 +98,8 @@ def enter(folder: Path, visible: Sequence[str]) -> None:
     Raises:
         OSError: the kernel refuses a mount.
     """
-    unshare(CLONE_NEWNS)
+    unshare(CLONE_NEWNS | CLONE_NEWNET)
+    _make_network()
     # What the machine unmounts goes here too: in a copy that stayed, its disk would be in use.
     mount("none", "/", "", MS_REC | MS_SLAVE)
     # Found by descriptors once something else is mounted over them.
@@ -107,6 +117,17 @@ def enter(folder: Path, visible: Sequence[str]) -> None:
         os.close(descriptor)
     # Or no pod would see what the node plugin mounts, were it to run in a pod.
     mount("none", "/", "", MS_REC | MS_SHARED)
+
+
+def _make_network() -> None:
+    """Bring the loopback up, and forward for pods; the sandbox brings the node's interface.
+
+    Source: Linux 6.1 include/uapi/linux/if.h, struct ifreq; netdevice(7).
+    """
+    Path("/proc/sys/net/ipv4/ip_forward").write_text("1")  # of the namespace of who opens it
+    up = struct.pack("16sH22x", b"lo", _IFF_UP | _IFF_RUNNING)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, up)
 
 
 def _copy_of(folder: Path, own: str) -> Path:

@@ -1,12 +1,12 @@
-"""A node that runs: a real kubelet and containerd in namespaces of their own, on loopback.
+"""A node that runs: a real kubelet and containerd in namespaces of their own.
 
-Pods have to be ``hostNetwork: true`` (there is no other network) and use the image
-``image.POD_IMAGE``, the only one there is.
+Pods have to use the image ``image.POD_IMAGE``, the only one there is.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import json
 import math
@@ -25,7 +25,7 @@ from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.host import Host
 from provisioner.sandbox.real_node.imds import InstanceMetadata
 from provisioner.sandbox.real_node.plugs import Machine
-from provisioner.sandbox.real_node.requirements import PATH
+from provisioner.sandbox.real_node.requirements import PATH, cni_plugins
 from provisioner.sandbox.strict_ec2.instances import Instance
 
 CONTAINERD: Final = "containerd"
@@ -56,7 +56,8 @@ class RealNode:
     Attributes:
         instance: what it is to EC2, and the name of its Node object.
         host: its namespaces; ``host.root``, ``host.mounts()`` and ``host.run(…)`` look into them.
-        probes: the address of the node plugin's probes and metrics.
+        seat: its place in the nodes' network.
+        probes: the address of the node plugin's probes and metrics, on the machine's loopback.
         metadata: what its instance metadata service tells the node plugin.
     """
 
@@ -72,7 +73,12 @@ class RealNode:
             initialized: whether its Node object is made what a cloud controller makes of it.
         """
         self.instance = instance
-        self.probes = f"127.0.0.1:{control_plane.free_port()}"
+        assert plane.network is not None, "the control plane was started without kubelets"
+        self.network = plane.network
+        self.seat = self.network.seat(instance.private_ip_address)
+        self._probes_port = control_plane.free_port()
+        self.probes = f"127.0.0.1:{self._probes_port}"
+        self._open = contextlib.AsyncExitStack()
         self.metadata = InstanceMetadata(
             instance.instance_id, instance.instance_type, instance.zone
         )
@@ -82,7 +88,6 @@ class RealNode:
         self._initialized = initialized
         self._access: Access | None = None
         self._kubelet_since = dt.datetime.now(dt.UTC)
-        self._port = control_plane.free_port()
         folder = plane.folder / workdir.STATE / f"node-{self.name}"
         needed = (plane.folder, plane.binaries, Path(sys.prefix), Path(sys.base_prefix))
         here = Path(__file__).parents[3]
@@ -131,10 +136,12 @@ class RealNode:
             SandboxError: something cannot be started or does not get ready.
         """
         await self.host.on()
+        await self.network.plug_in(self.seat, self.pid)
+        await self._open.enter_async_context(self.network.reached(self._probes_port, self.seat))
         await self._disks.plug_in(
             Machine(self.instance.instance_id, self.root / "dev", self.host.sys_dev_block)
         )
-        configs.write_cni(self.root / "var/lib")
+        configs.write_cni(self.root / "var/lib", self.seat.pods)
         await self.start(CONTAINERD)
         await self._import_own_images()
         await self.start(KUBELET)
@@ -149,6 +156,8 @@ class RealNode:
         try:
             await self.host.off()
         finally:
+            await self._open.aclose()
+            await self.network.pull_plug(self.seat)
             await self._disks.pull_plug(self.instance.instance_id)
 
     # -- its parts
@@ -258,7 +267,7 @@ class RealNode:
     def _command(self, part: str) -> list[str]:
         folder = self.host.folder
         if part == CONTAINERD:
-            config = configs.write_containerd(folder / "containerd.toml")
+            config = configs.write_containerd(folder / "containerd.toml", cni_plugins())
             return ["containerd", "--config", str(config)]
         if part == KUBELET:
             return self._kubelet(folder / "kubelet.json")
@@ -270,18 +279,18 @@ class RealNode:
             *("--kube-server", self._access.server),
             *("--token-file", str(self._access.token_file)),
             *("--ca-file", str(self._access.authority)),
-            *("--metrics-address", self.probes),
+            *("--metrics-address", f"{self.seat.address}:{self._probes_port}"),
             *("--log-format", "json"),
         ]
 
     def _kubelet(self, config: Path) -> list[str]:
         keys = self._plane.credentials
+        pair = keys.server(f"system:node:{self.name}", [self.name, self.seat.address])
         document = configs.kubelet(
-            port=self._port,
             cgroup=self.host.cgroup,
             authority=keys.authority,
-            certificate=keys.certificate,
-            key=keys.key,
+            certificate=pair.certificate,
+            key=pair.key,
         )
         config.write_text(json.dumps(document, indent=1))
         return [
@@ -289,6 +298,7 @@ class RealNode:
             f"--config={config}",
             f"--kubeconfig={self._plane.kubeconfig_of_kubelet(self.name)}",
             f"--hostname-override={self.name}",
+            f"--node-ip={self.seat.address}",
             # Its Node says nothing of the instance until a cloud controller has filled it in.
             "--cloud-provider=external",
             "--cert-dir=/var/lib/kubelet/pki",

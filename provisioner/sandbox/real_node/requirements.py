@@ -24,8 +24,17 @@ PROGRAMS: Final = {
     "mkfs.ext4": "e2fsprogs",
     "mkfs.xfs": "xfsprogs",
     "nsenter": "util-linux",
+    "ip": "iproute2",
 }
 """Programs by the packages of Debian that bring them."""
+
+CNI_PLUGINS: Final = ("bridge", "host-local", "loopback", "ptp")
+"""What gives pods their network, in a folder that is in no PATH."""
+
+CNI_PACKAGE: Final = "containernetworking-plugins"
+
+CNI_FOLDERS: Final[tuple[str, ...]] = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
+"""Where Debian and Ubuntu, Kubernetes' own packages, and Fedora have them."""
 
 _LINUX: Final = (5, 12)  # mount_setattr(2)
 _PT_INTERP: Final = 3
@@ -57,6 +66,8 @@ def missing(
     busybox = shutil.which("busybox", path=path)
     if busybox and not is_static(Path(busybox)):
         packages.add("busybox-static")
+    if not cni_plugins():
+        packages.add(CNI_PACKAGE)
     if packages:
         return f"a real node needs programs: apt install {' '.join(sorted(packages))}"
     if find_spec("grpc") is None:
@@ -67,6 +78,14 @@ def missing(
     ):
         if not os.access(needed, os.W_OK):
             return f"a real node needs {why} ({needed})"
+    return ""
+
+
+def cni_plugins() -> str:
+    """Return the first folder that holds all CNI plugins that a node needs; "" if none does."""
+    for folder in CNI_FOLDERS:
+        if all(os.access(Path(folder, name), os.X_OK) for name in CNI_PLUGINS):
+            return folder
     return ""
 
 

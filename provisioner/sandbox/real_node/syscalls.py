@@ -10,6 +10,7 @@ from typing import Any, Final
 
 CLONE_NEWNS: Final = 0x20000
 CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
 MS_NOSUID: Final = 2
 MS_NODEV: Final = 4
 MS_NOEXEC: Final = 8

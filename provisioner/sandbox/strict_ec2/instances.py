@@ -19,6 +19,7 @@ class Instance:
     region: str
     instance_type: str
     private_dns_name: str
+    private_ip_address: str = ""
 
 
 def make_instances(
@@ -70,4 +71,5 @@ def _instance(document: dict[str, Any], region: str) -> Instance:
         region=region,
         instance_type=document["InstanceType"],
         private_dns_name=document["PrivateDnsName"],
+        private_ip_address=document["PrivateIpAddress"],
     )
