@@ -31,7 +31,7 @@ def _begin_command_lines(tree: ast.Module) -> Iterator[str]:
             case (
                 ast.Tuple(elts=[ast.Constant(value=str(name)), second, *_])
                 | ast.Call(
-                    func=ast.Attribute(attr="run"),
+                    func=ast.Attribute(attr="run" | "_run"),
                     args=[ast.Constant(value=str(name)), second, *_],
                 )
             ) if not isinstance(second, ast.Constant) or str(second.value).startswith("-"):

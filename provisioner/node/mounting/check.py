@@ -64,7 +64,7 @@ class Checks:
         if command is None:
             return
         found = await self.superblock(device)
-        result = await self._run(device, *command)
+        result = await self._run(*command, device=device)
         is_damaged = rules.check_verdict(result.exit_code) is Checked.DAMAGED
         if is_damaged and found is not None and found.is_half_grown:
             result = await self._repaired(device, command)
@@ -79,7 +79,7 @@ class Checks:
         Raises:
             NodeError: as ``check``.
         """
-        result = await self._run(device, "e2fsck", "-f", "-p", str(device.path))
+        result = await self._run("e2fsck", "-f", "-p", str(device.path), device=device)
         if rules.check_verdict(result.exit_code) is Checked.NOT_CHECKED:
             log.warning(
                 "a whole check did not come to its end",
@@ -100,10 +100,10 @@ class Checks:
         )
         await self._devices.verify(device)
         # -n: the checksums of what was half-written are wrong.
-        await self._run(device, "debugfs", "-n", "-w", "-R", "clri <7>", str(device.path))
-        return await self._run(device, "env", f"E2FSCK_CONFIG={HALF_GROWN}", *command)
+        await self._run("debugfs", "-n", "-w", "-R", "clri <7>", str(device.path), device=device)
+        return await self._run("env", f"E2FSCK_CONFIG={HALF_GROWN}", *command, device=device)
 
-    async def _run(self, device: Device, *command: str) -> ProgramResult:
+    async def _run(self, *command: str, device: Device) -> ProgramResult:
         return await self._programs.run(*command, why=f"to check {device.path}")
 
 
