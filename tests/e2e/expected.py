@@ -69,9 +69,6 @@ SKIPS = (
         "the suite runs this test for other kinds of volumes; here it has no meaning",
     ),
     Reason(
-        r"SSH [Kk]ey", "it stops kubelets by ssh, and these nodes have no network of their own yet"
-    ),
-    Reason(
         r"[Bb]lock", "the test is about file systems, and the suite offers it for raw devices too"
     ),
 )
