@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 import asyncssh
-from provisioner.sandbox.network.forwarding import Space
 
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.network.forwarding import Space
 from provisioner.sandbox.real_node.node import KUBELET, RealNode
 
 _PORT = 22
