@@ -43,7 +43,7 @@ PAGES = {
         "formatting",
     ),
     "neighbours",
-    *("webhook", "troubleshooting"),
+    *("webhook", "troubleshooting", "alerts"),
     *(
         f"reference/{name}"
         for name in (
