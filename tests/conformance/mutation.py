@@ -31,7 +31,8 @@ from tests.conformance.in_process import (
     find,
     place_of,
 )
-from tests.conformance.mutants import MUTANTS, Mutant
+from tests.conformance.mutants import MUTANTS
+from tests.conformance.mutants.mutant import Mutant
 
 _PACKAGE = "provisioner.sandbox.strict_ec2"
 PROBES = {rule.name: rule.probe for rule in RULES if isinstance(rule.probe, Probe)}
