@@ -17,6 +17,7 @@ from tests.conformance.mutants import (
     snapshots,
     tagging,
     tokens,
+    trying,
 )
 
 MUTANTS = (
@@ -32,5 +33,6 @@ MUTANTS = (
     *copying.MUTANTS,
     *preparing.MUTANTS,
     *instances.MUTANTS,
+    *trying.MUTANTS,
     *calling.MUTANTS,
 )

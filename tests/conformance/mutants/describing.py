@@ -3,6 +3,7 @@
 from tests.conformance.mutants.mutant import Mutant, off
 
 MUTANTS = (
+    Mutant("filters-limit", "listing._matchers", "len(filters) > MAX_FILTERS or ", ""),
     Mutant(
         "describe-names-the-missing",
         "describe.volumes_by_id",

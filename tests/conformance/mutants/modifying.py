@@ -4,6 +4,9 @@ from tests.conformance.mutants.mutant import Mutant, off
 
 MUTANTS = (
     Mutant(
+        "modify-large-gp2-to-gp3", "modifications._default_throughput", "return 250", "return 125"
+    ),
+    Mutant(
         "modify-answers-modifying",
         "modifications.modify_volume",
         "content = render_modification(modification, call.world.now_s())",

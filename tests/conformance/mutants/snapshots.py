@@ -58,7 +58,7 @@ MUTANTS = (
         "restore-default-size",
         "specs._size_gib",
         "return least_gib if size_gib is None",
-        "return 100 if size_gib is None",
+        "return least_gib - 1 if size_gib is None",
     ),
     off("restore-of-pending", "snapshot_records.check_restorable", 'state != "completed"'),
     Mutant(
