@@ -22,7 +22,7 @@ help:
 	@echo 'make demo    a claim, its volume, a pod: against a real control plane'
 	@echo 'make quick   lint, types and the tests that your changes may break; OF="PATH..." of these files'
 	@echo 'make unit    all tests that need no control plane'
-	@echo 'make test    lint, types and all tests: what CI runs'
+	@echo 'make test    lint, types and all tests, as CI does'
 	@echo 'make check   lint and types'
 	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
 	@echo 'make bench   how fast, how many calls, how much memory'

@@ -40,7 +40,7 @@ def test_the_commit_chooses_a_part_and_the_day_does_without_one(
         (tmp_path / "git").write_text(f"#!/bin/sh\n{git}\n")
         (tmp_path / "git").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = {command.Part().convert("commit/3", None, None) for _ in range(2)}  # type: ignore[arg-type]
+    found = {command.Part().convert("commit/3", None, None) for _ in range(2)}
 
     if "echo" in git:
         assert found == {(runs.rotated("2d50a23", 3), 3)}
