@@ -22,7 +22,7 @@ help:
 	@echo 'make demo    a claim, its volume, a pod: against a real control plane'
 	@echo 'make quick   lint, types and the tests that your changes may break; OF="PATH..." of these files'
 	@echo 'make unit    all tests that need no control plane'
-	@echo 'make test    lint, types and all tests: what CI runs'
+	@echo 'make test    lint, types and all tests, as CI does'
 	@echo 'make check   lint and types'
 	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
 	@echo 'make bench   how fast, how many calls, how much memory'
@@ -61,7 +61,8 @@ test: check
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
 
 # Kubernetes' own tests. Its programs take 15 to 30 minutes to build, once; Linux, root. QUICK=1 runs
-# those that are neither Slow nor Serial, PART=2/3 a part of all, DOCS=1 writes the tables into the page.
+# those that are neither Slow nor Serial, PART=2/3 a part of all, PART=commit/3 the part that the commit
+# chooses (as in CI, after the tests), DOCS=1 writes the tables into the page.
 conformance: setup
 	$(BIN)/ebs-provisioner sandbox binaries --conformance
 	$(BIN)/python -m tests.e2e $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(DOCS),--docs)
