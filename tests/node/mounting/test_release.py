@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def container(machine: Machine, mounted: Path | None = None) -> Iterator["subpro
         yield process
 
 
-async def staged(machine: Machine, **asked: object) -> None:
+async def staged(machine: Machine, **asked: Any) -> None:
     await machine.stager.stage(machine.stage(**asked))
 
 
