@@ -25,6 +25,7 @@ ETCD = "v3.6.16"
 KWOK = "v0.8.0"
 CSI_TEST = "v5.6.0"
 COREDNS_VERSION = "v1.14.7"
+HELM = "v4.3.1"
 SNAPSHOTTER = "v8.7.0"
 """Of the snapshot-controller and of its kinds, which are a module of their own with one version."""
 
@@ -51,6 +52,9 @@ REAL_NODE = ("kubelet", KUBE_PROXY, COREDNS)
 
 SANITY = ("csi-sanity",)
 """The Kubernetes project's own tests of a CSI driver; a test runs them."""
+
+CHART = ("helm",)
+"""What tests render and install the chart with."""
 
 AGNHOST = "agnhost"
 GINKGO = "ginkgo"
@@ -144,6 +148,7 @@ OTHER_PROGRAMS = (
         Module(_COREDNS, COREDNS_VERSION),
         main=Path(__file__).parent / "coredns" / "main.go",
     ),
+    Program("helm", "helm.sh/helm/v4/cmd/helm", Module("helm.sh/helm/v4", HELM)),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
     Program(
         SNAPSHOT_CONTROLLER,
