@@ -15,7 +15,7 @@ USED_RIGHTS := .pytest_cache/used-rights
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check quick unit test conformance demo bench clean
+.PHONY: help setup check lint types quick unit test suite conformance demo bench clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -23,7 +23,8 @@ help:
 	@echo 'make quick   lint, types and the tests that your changes may break; OF="PATH..." of these files'
 	@echo 'make unit    all tests that need no control plane'
 	@echo 'make test    lint, types and all tests, as CI does'
-	@echo 'make check   lint and types'
+	@echo 'make suite   all tests alone'
+	@echo 'make check   lint and types; make lint, make types: one of the two'
 	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
 	@echo 'make bench   how fast, how many calls, how much memory'
 	@echo 'make clean   remove .venv and what tools have left'
@@ -37,10 +38,15 @@ $(SET_UP): pyproject.toml constraints.txt
 		--editable '.[sandbox,node,dev]' --constraint constraints.txt
 	@touch $@
 
-check: setup
+check: lint types
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+
+# Beside the tests it takes the time in which they wait.
+types: setup
+	nice $(BIN)/mypy
 
 quick: check
 	$(BIN)/python -m tests.quick $(OF)
@@ -50,12 +56,15 @@ unit: setup
 
 # The programs come first, with their progress: built within a fixture, they would take minutes in
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
+test: lint
+	$(BIN)/ebs-provisioner sandbox binaries --tests
+	@$(MAKE) --no-print-directory --jobs 2 types suite
+
 # Four processes, as most of the cluster's stories is waiting: three have a control plane each, and
 # one runs the other tests beside them. A fifth saves a minute, and has stories run into the ends of
 # their patience. What they have used of the rights that the manifests grant is told to the last run,
 # which judges it. tests/scheduling.py says which process runs which file.
-test: check
-	$(BIN)/ebs-provisioner sandbox binaries --tests
+suite: setup
 	rm -rf $(USED_RIGHTS)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
