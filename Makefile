@@ -11,6 +11,7 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 RIGHTS := tests/cluster/test_rights.py
 USED_RIGHTS := .pytest_cache/used-rights
+WORKERS ?= 4
 # Containers often say that Python may write no bytecode: then each process of each run would compile
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -44,7 +45,8 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# Beside the tests it takes the time in which they wait.
+# `make test` runs it beside the tests, so that it computes while they wait. There it has no workers
+# of its own: mypy 2.4 gives up when one of them needs more than 3 s to start.
 types: setup
 	nice $(BIN)/mypy
 
@@ -58,7 +60,7 @@ unit: setup
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
 test: lint
 	$(BIN)/ebs-provisioner sandbox binaries --tests
-	@$(MAKE) --no-print-directory --jobs 2 types suite
+	@MYPY_NUM_WORKERS=0 $(MAKE) --no-print-directory --jobs 2 types suite
 
 # Four processes, as most of the cluster's stories is waiting: three have a control plane each, and
 # one runs the other tests beside them. A fifth saves a minute, and has stories run into the ends of
@@ -66,7 +68,7 @@ test: lint
 # which judges it. tests/scheduling.py says which process runs which file.
 suite: setup
 	rm -rf $(USED_RIGHTS)
-	$(BIN)/python -m pytest -n 4 --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
 
 # Kubernetes' own tests. Its programs take 15 to 30 minutes to build, once; Linux, root. QUICK=1 runs
