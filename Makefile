@@ -15,7 +15,7 @@ USED_RIGHTS := .pytest_cache/used-rights
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check quick unit test conformance demo bench clean
+.PHONY: help setup check quick unit test conformance demo bench image image-lock clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -26,6 +26,8 @@ help:
 	@echo 'make check   lint and types'
 	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
 	@echo 'make bench   how fast, how many calls, how much memory'
+	@echo 'make image   the container image, in dist/; ARCH=arm64 for another architecture'
+	@echo 'make image-lock  lock the newest packages for it; needs apt'
 	@echo 'make clean   remove .venv and what tools have left'
 
 setup: $(SET_UP)
@@ -50,12 +52,14 @@ unit: setup
 
 # The programs come first, with their progress: built within a fixture, they would take minutes in
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
+# The image likewise: its packages are fetched once.
 # Four processes, as most of the cluster's stories is waiting: three have a control plane each, and
 # one runs the other tests beside them. A fifth saves a minute, and has stories run into the ends of
 # their patience. What they have used of the rights that the manifests grant is told to the last run,
 # which judges it. tests/scheduling.py says which process runs which file.
 test: check
 	$(BIN)/ebs-provisioner sandbox binaries --tests
+	PYTHONPATH=.ci $(BIN)/python -m image
 	rm -rf $(USED_RIGHTS)
 	$(BIN)/python -m pytest -n 4 --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
@@ -72,6 +76,13 @@ demo: setup
 bench: setup
 	$(BIN)/ebs-provisioner sandbox binaries
 	$(BIN)/python -m tests.bench
+
+# No engine of containers, no registry, no root: docs/image.md.
+image: setup
+	PYTHONPATH=.ci $(BIN)/python -m image $(addprefix --arch=,$(ARCH))
+
+image-lock: setup
+	PYTHONPATH=.ci $(BIN)/python -m image --lock
 
 clean:
 	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
