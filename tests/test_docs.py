@@ -32,7 +32,7 @@ from tests.documents import (
 DOCUMENTS = all_documents()
 MOST_LINES, MOST_LINES_OF_README = 400, 160
 PAGES = {
-    *("install", "migrate", "storage-classes", "volumes", "zones", "nodes", "formatting"),
+    *("install", "image", "migrate", "storage-classes", "volumes", "zones", "nodes", "formatting"),
     "neighbours",
     *("webhook", "troubleshooting"),
     *(

@@ -135,7 +135,8 @@ class Builder:
         python = [
             self._lock.of(host_architecture(), name).sha256 for name in recipe.PYTHON_PACKAGES
         ]
-        path = self._cache / "layers" / _key(what, architecture, *inputs, *code, *python)
+        kind = f"{architecture}-{_key(what)[:8]}-"
+        path = self._cache / "layers" / f"{kind}{_key(*inputs, *code, *python)}"
         if path.exists():
             try:
                 data = path.read_bytes()
@@ -144,6 +145,8 @@ class Builder:
                 self._say(f"{path} is damaged, and made again")
         self._say(f"making the layer of {what} for {architecture}")
         layer = self._layer(what, self._interpreter.with_bytecode(files()))
+        for older in path.parent.glob(f"{kind}*"):
+            older.unlink(missing_ok=True)  # one that another checkout still wants is made again
         fetch.put(path, layer.data)
         return layer
 

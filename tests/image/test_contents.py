@@ -7,6 +7,7 @@ import re
 import stat
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -61,7 +62,7 @@ def test_each_library_that_a_file_needs_is_there(opened: Opened):
     missing = {}
     for path, content in opened.contents.items():
         if content.startswith(b"\x7fELF"):
-            dynamic = ELFFile(io.BytesIO(content)).get_section_by_name(".dynamic")
+            dynamic: Any = ELFFile(io.BytesIO(content)).get_section_by_name(".dynamic")
             tags = dynamic.iter_tags("DT_NEEDED") if dynamic is not None else ()
             missing[path] = [tag.needed for tag in tags if tag.needed not in there]
 
