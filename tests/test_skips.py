@@ -27,7 +27,7 @@ def test_by_itself(): pytest.skip("not on this machine: mkfs.xfs")
 def test_of_the_machine(): pytest.skip("growing a mounted ext4 needs CAP_SYS_RESOURCE")
 
 @pytest.mark.parametrize(
-    "why", ["Linux 5.12 or newer", "cgroups, which are not mounted here (/sys/fs/cgroup)"]
+    "why", ["Linux 5.13 or newer", "cgroups, which are not mounted here (/sys/fs/cgroup)"]
 )
 def test_of_the_kernel(why): pytest.skip(f"a real node needs {why}")
 

@@ -178,6 +178,10 @@ class GoMaker:
         packages = [program.package]
         if program.test is not None:
             packages = self._imports(program.test, go, folder)
+        if program.main is not None:
+            (folder / program.name).mkdir(exist_ok=True)
+            shutil.copy(program.main, folder / program.name)
+            packages = [f"./{program.name}"]
         needed = go.run("list", "-deps", *packages, folder=folder).split()
         seen = 0
 

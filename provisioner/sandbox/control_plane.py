@@ -116,6 +116,29 @@ class ControlPlane:
             pair=pair,
         )
 
+    def kubeconfig_of_proxies(self) -> Path:
+        """Write the kubeconfig of the nodes' service proxies, who have Kubernetes' own role."""
+        path = self.folder / workdir.STATE / "kube-proxy.kubeconfig"
+        if not path.exists():
+            assert self.network is not None, "this control plane has no real nodes"
+            credentials.write_kubeconfig(
+                path,
+                server=self.network.api_server,
+                authority=self.credentials.authority,
+                pair=self.credentials.client("system:kube-proxy", "system:node-proxiers"),
+            )
+        return path
+
+    def kubeconfig_of_dns(self) -> Path:
+        """Write the kubeconfig of the DNS server, which is in the nodes' network."""
+        assert self.network is not None, "this control plane has no real nodes"
+        return credentials.write_kubeconfig(
+            self.folder / workdir.STATE / "coredns.kubeconfig",
+            server=self.network.api_server,
+            authority=self.credentials.authority,
+            token=self.credentials.tokens["coredns"],
+        )
+
     def kubeconfig_for(self, token: str, path: Path | None = None) -> Path:
         """Write a kubeconfig for the bearer of ``token`` and return where."""
         if path is None:

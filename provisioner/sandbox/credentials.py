@@ -26,6 +26,7 @@ USERS = {
     "kube-scheduler": "system:masters",
     "kwok": "system:masters",
     "snapshot-controller": "system:masters",
+    "coredns": "system:masters",
 }
 """Who may do all; the controller under test is not among them. Names show in the audit log."""
 

@@ -24,6 +24,7 @@ SUPPORTED_MINORS = range(32, 37)
 ETCD = "v3.6.16"
 KWOK = "v0.8.0"
 CSI_TEST = "v5.6.0"
+COREDNS_VERSION = "v1.14.7"
 HELM = "v4.3.1"
 SNAPSHOTTER = "v8.7.0"
 """Of the snapshot-controller and of its kinds, which are a module of their own with one version."""
@@ -44,7 +45,9 @@ CONTROL_PLANE = (
 )
 """What ``sandbox up`` runs or applies."""
 
-REAL_NODE = ("kubelet",)
+COREDNS = "coredns"
+KUBE_PROXY = "kube-proxy"
+REAL_NODE = ("kubelet", KUBE_PROXY, COREDNS)
 """What ``sandbox up --real-node`` runs besides; containerd and runc are the machine's own."""
 
 SANITY = ("csi-sanity",)
@@ -66,6 +69,7 @@ KUBERNETES_PROGRAMS = (
     "kube-scheduler",
     "kubectl",
     "kubelet",
+    KUBE_PROXY,
 )
 """Programs whose version is Kubernetes' own."""
 
@@ -105,6 +109,7 @@ class Program:
         documents: for what is no executable: the files of the module, by their paths in it, that
             it is put together from. There is no package then.
         test: for a test binary: the file of ours that is its only source. There is no package then.
+        main: the same for another program.
     """
 
     name: str
@@ -112,13 +117,15 @@ class Program:
     module: Module
     documents: tuple[str, ...] = ()
     test: Path | None = None
+    main: Path | None = None
 
     @property
     def version(self) -> str:
         """The module's, and where a file of ours is its source, what makes this file another."""
-        if self.test is None:
+        source = self.test or self.main
+        if source is None:
             return self.module.version
-        return f"{self.module.version}-{hashlib.sha256(self.test.read_bytes()).hexdigest()[:12]}"
+        return f"{self.module.version}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
 
     @property
     def label(self) -> str:
@@ -129,10 +136,18 @@ class Program:
 _SNAPSHOTTER = "github.com/kubernetes-csi/external-snapshotter"
 _SNAPSHOT_KINDS = Module(f"{_SNAPSHOTTER}/client/v8", SNAPSHOTTER)
 _CSI_TEST = "github.com/kubernetes-csi/csi-test/v5"
+_COREDNS = "github.com/coredns/coredns"
 
 OTHER_PROGRAMS = (
     Program("etcd", "go.etcd.io/etcd/server/v3", Module("go.etcd.io/etcd/server/v3", ETCD)),
     Program("csi-sanity", f"{_CSI_TEST}/cmd/csi-sanity", Module(_CSI_TEST, CSI_TEST)),
+    # Its own main package has all of its plugins, and with them the clients of three clouds.
+    Program(
+        COREDNS,
+        "",
+        Module(_COREDNS, COREDNS_VERSION),
+        main=Path(__file__).parent / "coredns" / "main.go",
+    ),
     Program("helm", "helm.sh/helm/v4/cmd/helm", Module("helm.sh/helm/v4", HELM)),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
     Program(

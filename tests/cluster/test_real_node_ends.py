@@ -56,7 +56,7 @@ class Up:
         }
 
     def routers(self) -> set[int]:
-        """The children of the sandbox that have left the machine's network."""
+        """The children of the sandbox that have left the machine's network: in the router's."""
         children = [
             pid
             for task in Path(f"/proc/{self.process.pid}/task").glob("*/children")
@@ -174,8 +174,8 @@ async def test_nothing_is_left_of_real_nodes_when_a_sandbox_ends(
         await use_volumes(running)
         inside, folder = running.inside() | running.in_networks(), running.folder()
         names = {Path(f"/proc/{pid}/comm").read_text().strip() for pid in inside}
-        assert {"containerd", "kubelet"} <= names
-        assert len(running.routers()) == 1
+        assert {"containerd", "kubelet", "kube-proxy", "coredns"} <= names
+        assert len({_link(Path(f"/proc/{pid}/ns/net")) for pid in running.routers()}) == 1
         assert running.routers() < inside
         assert sorted(each.name for each in Path("/sys/class/net").iterdir()) == interfaces
         assert len(running.agents) == 2
@@ -202,3 +202,20 @@ async def test_nothing_is_left_of_real_nodes_when_a_sandbox_ends(
     # Whose owner was killed, the next start removes.
     workdir.remove_abandoned(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("part", ["coredns", "kube-proxy"])
+async def test_without_names_or_services_it_ends_and_says_which_part_is_missing(
+    tmp_path: Path, part: str
+) -> None:
+    async with up(tmp_path) as running:
+        inside, folder = running.inside() | running.in_networks(), running.folder()
+        named = {pid for pid in inside if Path(f"/proc/{pid}/comm").read_text().strip() == part}
+        os.kill(min(named), signal.SIGKILL)
+
+        async with asyncio.timeout(sandbox_up.ENDS_WITHIN_S):
+            _, errors = await running.process.communicate()
+        assert running.process.returncode == 1
+        assert f"{part} ended by signal 9; the end of its log:" in errors.decode()
+        assert not [pid for pid in inside if Path(f"/proc/{pid}").exists()]
+        assert remains(folder, running.groups) == []

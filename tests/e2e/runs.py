@@ -75,6 +75,11 @@ def part(names: Iterable[str], number: int, count: int) -> list[str]:
     return sorted(name for name in names if zlib.crc32(name.encode()) % count == number - 1)
 
 
+def rotated(commit: str, count: int) -> int:
+    """The number of the part that is run for a commit: the same each time, each as often."""
+    return zlib.crc32(commit.encode()) % count + 1
+
+
 def exactly(names: Sequence[str]) -> str:
     """A regular expression of Go for just these names, which follow the name of the suite."""
     return f" ({'|'.join(map(re.escape, names))})$"

@@ -113,6 +113,15 @@ def test_the_parts_are_all_tests_once_and_the_same_each_time():
     assert runs.part(reversed(names), 2, 3) == parts[1]
 
 
+def test_commits_have_each_part_about_as_often_and_each_commit_the_same_one():
+    commits = [f"{number:07x}" for number in range(0, 3_000_000, 10_007)]
+    chosen = [runs.rotated(commit, 3) for commit in commits]
+
+    assert set(chosen) == {1, 2, 3}
+    assert min(map(chosen.count, (1, 2, 3))) > len(commits) / 4
+    assert [runs.rotated(commit, 3) for commit in commits] == chosen
+
+
 def test_a_regular_expression_for_names_matches_just_these():
     names = ["a [b] (c) x", "a.b"]
     focus = runs.exactly(names)

@@ -16,13 +16,16 @@ import pytest
 from provisioner.sandbox.control_plane import free_port, until
 from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.network import network
-from provisioner.sandbox.network.addresses import KUBERNETES, ROUTER, Seat
+from provisioner.sandbox.network.addresses import DNS, KUBERNETES, ROUTER, Seat
 from provisioner.sandbox.network.network import GATEWAY, Network
 from provisioner.sandbox.real_node.host import Host
 from provisioner.sandbox.real_node.requirements import missing
 from tests.sandbox.host_world import World, opened
 
 pytestmark = pytest.mark.skipif(missing() != "", reason=missing())
+
+
+SERVICE = "172.20.77.1"
 
 
 @dataclass
@@ -120,6 +123,32 @@ async def test_nodes_reach_each_other(tmp_path: Path) -> None:
 
         await asyncio.wait_for(until(answers), 10)
         await listening
+
+
+async def way_to(made: Network, address: str) -> str:
+    """The interface by which the router sends what is for an address; "" for none."""
+    process = await asyncio.create_subprocess_exec(
+        *made.command("ip", "route", "get", address),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    words = (await process.communicate())[0].decode().split()
+    return words[words.index("dev") + 1] if "dev" in words else ""
+
+
+async def test_the_router_leaves_services_to_the_first_node_that_is_on(tmp_path: Path) -> None:
+    async with machine(tmp_path / "a") as a:
+        assert await way_to(a.network, SERVICE) == ""
+        async with (
+            node(a.network, tmp_path / "one", "10.1.2.3") as (_, one),
+            node(a.network, tmp_path / "two", "10.200.2.0"),
+        ):
+            assert await way_to(a.network, SERVICE) == "node1"
+            await a.network.pull_plug(one)
+            assert await way_to(a.network, SERVICE) == "node2"
+            # These two it serves itself.
+            assert await way_to(a.network, KUBERNETES) == "lo"
+            assert await way_to(a.network, DNS) == "lo"
 
 
 async def test_what_listens_on_a_node_is_reached_from_the_machine(tmp_path: Path) -> None:

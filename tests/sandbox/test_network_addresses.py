@@ -5,7 +5,7 @@ import ipaddress
 import pytest
 
 from provisioner.sandbox.network import addresses
-from provisioner.sandbox.network.addresses import KUBERNETES, ROUTER, SERVICES, Seat
+from provisioner.sandbox.network.addresses import DNS, KUBERNETES, PODS, ROUTER, SERVICES, Seat
 
 # moto's random_private_ip.
 INSTANCES = ipaddress.ip_network("10.0.0.0/8")
@@ -22,11 +22,16 @@ def test_the_api_servers_service_is_the_first_of_the_range() -> None:
     assert ipaddress.ip_address(KUBERNETES) == ipaddress.ip_network(SERVICES)[1]
 
 
+def test_the_dns_server_has_an_address_of_a_service() -> None:
+    assert ipaddress.ip_address(DNS) in ipaddress.ip_network(SERVICES)
+
+
 def test_nodes_have_ranges_and_links_of_their_own() -> None:
     seats = [Seat(number, f"10.0.0.{number}") for number in range(1, 251)]
 
-    ranges = [ipaddress.ip_network(seat.pods) for seat in seats]
+    ranges = [ipaddress.IPv4Network(seat.pods) for seat in seats]
     assert len(set(ranges)) == len(seats)
+    assert all(each.subnet_of(ipaddress.IPv4Network(PODS)) for each in ranges)
     assert len({seat.link for seat in seats}) == len(seats)
     assert max(len(seat.link) for seat in seats) <= 15  # IFNAMSIZ, with its zero
 

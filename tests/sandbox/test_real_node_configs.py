@@ -5,7 +5,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from provisioner.sandbox.real_node import configs
+from provisioner.sandbox.real_node import cluster_dns, configs
 from provisioner.sandbox.real_node.image import PAUSE
 from provisioner.sandbox.real_node.requirements import CNI_PLUGINS
 
@@ -66,3 +66,17 @@ def test_the_pods_network_lies_where_containerd_looks(tmp_path: Path) -> None:
     assert plugin["ipam"]["ranges"] == [[{"subnet": "100.64.3.0/24"}]]
     # Beside what a node that is switched off loses: then none of its pods has one.
     assert plugin["ipam"]["dataDir"].startswith("/run/")
+
+
+def test_pods_ask_the_dns_server_of_the_cluster() -> None:
+    assert kubelet()["clusterDNS"] == [cluster_dns.service()["spec"]["clusterIP"]]
+    assert kubelet()["clusterDomain"] in cluster_dns.corefile(Path("/kubeconfig"))
+
+
+def test_a_service_proxy_leaves_the_machines_settings_alone() -> None:
+    """Of connection tracking: they are those of all network namespaces."""
+    settings = configs.kube_proxy("node-1", Path("/kubeconfig"))["conntrack"]
+
+    # By Kubernetes' own reference, 0 leaves each as it is; an absent one would be written.
+    assert settings["maxPerCore"] == settings["min"] == 0
+    assert settings["tcpEstablishedTimeout"] == settings["tcpCloseWaitTimeout"] == "0s"

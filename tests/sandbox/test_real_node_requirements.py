@@ -60,14 +60,14 @@ def test_elsewhere_than_on_linux_there_is_none(programs: Path) -> None:
     assert why(programs, system="darwin") == "a real node needs Linux"
 
 
-@pytest.mark.parametrize("release", ["5.11.22-generic", "4.19.0-26-amd64"])
+@pytest.mark.parametrize("release", ["5.12.19-generic", "4.19.0-26-amd64"])
 def test_with_an_old_kernel_there_is_none(programs: Path, release: str) -> None:
     told = missing(str(programs), user_id=0, system="linux", release=release)
 
-    assert told == "a real node needs Linux 5.12 or newer"
+    assert told == "a real node needs Linux 5.13 or newer"
 
 
-@pytest.mark.parametrize("release", ["5.12.0", "6.1.0-18-amd64", "10.0", "strange"])
+@pytest.mark.parametrize("release", ["5.13.0", "6.1.0-18-amd64", "10.0", "strange"])
 def test_with_a_newer_one_it_depends_on_the_rest(programs: Path, release: str) -> None:
     (programs / "runc").unlink()
 

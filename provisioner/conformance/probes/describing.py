@@ -182,10 +182,12 @@ async def _same_filter_twice(lab: Lab) -> Finding:
 async def _wildcards(lab: Lab) -> Finding:
     three = await _three(lab)
     many = await _found(lab, three, filtered("tag:c", "bl*"))
-    one = await _found(lab, three, filtered("tag:c", "blue-?"))
+    one = await _found(lab, three, filtered("tag:c", "blue-?", "blue-2"))
+    zero = await _found(lab, three, filtered("tag:c", "blue-1?"))
     none = await _found(lab, three, filtered("tag:c", "blue?"))
-    is_so = many == one == {three[2]} and not none
-    seen = f"bl*, blue-? and blue? found {len(many)}, {len(one)} and {len(none)} of blue-1."
+    is_so = many == one == zero == {three[2]} and not none
+    numbers = [len(each) for each in (many, one, zero, none)]
+    seen = f"bl*, blue-?, blue-1? and blue? found {numbers} of blue-1."
     return held(is_so, seen)
 
 
@@ -208,6 +210,14 @@ async def _filter_values(lab: Lab) -> Finding:
             "describe_volumes",
             Filters=[filtered("volume-id", *ids)],
         ),
+    )
+
+
+async def _filters(lab: Lab) -> Finding:
+    tags = [filtered(f"tag:{number}", "1") for number in range(51)]
+    return all_held(
+        await accepted(lab, "describe_volumes", Filters=tags[:50]),
+        await refused(lab, "FilterLimitExceeded", "describe_volumes", Filters=tags),
     )
 
 
@@ -254,7 +264,7 @@ RULES = (
         "names that id and no other.",
         observed("aws-ebs-csi-driver #2817"),
         _BATCHES,
-        cheap(_only_missing_named, "DescribeVolumes", volumes=1),
+        cheap(_only_missing_named, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-names-all-missing",
@@ -282,7 +292,7 @@ RULES = (
         "An id that comes twice is answered once.",
         assumed("nobody quotes a refusal"),
         _LOOK,
-        cheap(_id_twice, "DescribeVolumes", volumes=1),
+        cheap(_id_twice, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-thousand-ids",
@@ -296,12 +306,12 @@ RULES = (
         "With MaxResults, pages hold every volume once, until there is no NextToken.",
         MODEL.at("DescribeVolumes NextToken"),
         _PAGES,
-        cheap(_pages, "DescribeVolumes", volumes=6, seconds=15),
+        cheap(_pages, "CreateVolume", "DescribeVolumes", volumes=6, seconds=15),
     ),
     row(
         "describe-page-size",
         "MaxResults is 5 to 1,000; less is refused with InvalidParameterValue.",
-        MODEL.at("DescribeVolumes MaxResults"),
+        _PAGINATION.at("MaxResults; the code is assumed"),
         _PAGES,
         cheap(_page_size, "DescribeVolumes"),
     ),
@@ -317,7 +327,7 @@ RULES = (
         "MaxResults with ids is refused with InvalidParameterCombination.",
         observed("botocore's older models and error texts; today's page is silent"),
         rests("Nothing: ids are never sent with MaxResults.", "ec2/volumes.py"),
-        cheap(_page_of_ids, "DescribeVolumes", volumes=1),
+        cheap(_page_of_ids, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-bad-page-token",
@@ -332,7 +342,7 @@ RULES = (
         "The filter volume-id returns the volumes that exist, and refuses none for the others.",
         assumed("it is a filter like others"),
         _LOOK,
-        cheap(_filter_by_id, "DescribeVolumes", volumes=1),
+        cheap(_filter_by_id, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "filter-values-are-alternatives",
@@ -357,7 +367,7 @@ RULES = (
     ),
     row(
         "filter-wildcards",
-        "* and ? in a filter's value stand for any characters and for one.",
+        "* in a filter's value stands for any characters, ? for none or one.",
         _FILTERS,
         rests("The product would have to look at what it gets; it does.", "ec2/volumes.py"),
         cheap(_wildcards, "CreateVolume", "DescribeVolumes", volumes=3),
@@ -365,16 +375,23 @@ RULES = (
     row(
         "filter-that-does-not-exist",
         "A filter that EC2 does not have is refused with InvalidParameterValue, client-token too.",
-        MODEL.at("DescribeVolumes Filters: the list"),
+        MODEL.at("DescribeVolumes Filters: the list; the code is assumed"),
         rests("Volumes could be found by token instead of by tag.", "ec2/lookups.py"),
         cheap(_no_such_filter, "DescribeVolumes"),
     ),
     row(
         "filter-values-limit",
         "A filter has up to 200 values; more are refused with FilterLimitExceeded.",
-        _FILTERS.at("200 values"),
+        _FILTERS.at("200 values; the code is assumed"),
         _BATCHES,
         cheap(_filter_values, "DescribeVolumes"),
+    ),
+    row(
+        "filters-limit",
+        "A call has up to 50 filters; more are refused with FilterLimitExceeded.",
+        _FILTERS.at("50 filters; the code is assumed to be that of values"),
+        rests("Nothing: the product sends three at most.", "ec2/volumes.py"),
+        cheap(_filters, "DescribeVolumes"),
     ),
     row(
         "filter-values-limit-of-all",
@@ -395,7 +412,7 @@ RULES = (
         "Volumes can be filtered by zone, type, size, state and Multi-Attach.",
         MODEL.at("DescribeVolumes Filters: the list"),
         rests("The use of a quota could not be counted.", "ec2/usage.py", "ec2/volumes.py"),
-        cheap(_fields, "DescribeVolumes", volumes=1),
+        cheap(_fields, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-dry-run",

@@ -20,6 +20,12 @@ SERVICES: Final = "172.20.0.0/16"
 KUBERNETES: Final = "172.20.0.1"
 """The Service of the API server: the first address of the range, always."""
 
+DNS: Final = "172.20.0.10"
+"""The Service of the cluster's DNS server: the tenth address of the range, as on EKS."""
+
+PODS: Final = "100.64.0.0/16"
+"""The addresses of all pods."""
+
 _MOST_NODES: Final = 250
 
 
@@ -54,7 +60,7 @@ def router() -> list[str]:
     """Return what ``ip -batch`` makes a router of an empty network namespace with."""
     return [
         "link set lo up",
-        *(f"address add {address}/32 dev lo" for address in (ROUTER, KUBERNETES)),
+        *(f"address add {address}/32 dev lo" for address in (ROUTER, KUBERNETES, DNS)),
     ]
 
 
@@ -65,11 +71,14 @@ def links(seat: Seat, pid: int) -> list[str]:
         seat: of the node.
         pid: of a process in the node's namespace.
     """
+    services = f"route add {SERVICES} via {seat.address} dev {seat.link} src {ROUTER} onlink"
     return [
         f"link add {seat.link} type veth peer name eth0 netns {pid}",
         f"link set {seat.link} up",
         f"route add {seat.address}/32 dev {seat.link} src {ROUTER}",
         f"route add {seat.pods} via {seat.address} dev {seat.link} src {ROUTER} onlink",
+        # The router has no service proxy of its own: the first node that is on serves it.
+        f"{services} metric {seat.number}",
     ]
 
 

@@ -16,7 +16,7 @@ from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.network import addresses, forwarding, gateway
 from provisioner.sandbox.network.addresses import ROUTER, Seat
-from provisioner.sandbox.network.forwarding import Space
+from provisioner.sandbox.network.forwarding import Address, Ends, Space
 
 GATEWAY: Final = "gateway"
 """The part of the crew that routes, and carries connections in and out."""
@@ -104,6 +104,14 @@ class Network:
             OSError: the kernel refuses.
         """
         return self._space.listening((ROUTER, 0))
+
+    async def connected(self, address: Address) -> Ends:
+        """Connect to an address, as the router does.
+
+        Raises:
+            OSError: nobody answers there.
+        """
+        return await self._space.connected(address)
 
     def reachable(self, url: str) -> str:
         """Return the URL by which nodes and pods reach one of the machine's loopback.

@@ -1,7 +1,8 @@
-"""The files that a node's containerd and kubelet are configured by.
+"""The files that a node's containerd, kubelet and kube-proxy are configured by.
 
-containerd 1.6, configuration version 2; kubelet.config.k8s.io/v1beta1. Both find their folders at
-the usual places of the node's own namespace.
+containerd 1.6, configuration version 2; kubelet.config.k8s.io/v1beta1;
+kubeproxy.config.k8s.io/v1alpha1. They find their folders at the usual places of the node's own
+namespace.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
+from provisioner.sandbox.network.addresses import DNS, PODS
 from provisioner.sandbox.real_node.image import PAUSE
 
 SOCKET: Final = "/run/containerd/containerd.sock"
+
+CLUSTER_DOMAIN: Final = "cluster.local"
 
 _CNI: Final = "/var/lib/cni/net.d"
 
@@ -114,6 +118,9 @@ _KUBELET: Final = {
     "volumePluginDir": "/var/lib/kubelet/volume-plugins",
     # It would make chains in the machine's own firewall.
     "makeIPTablesUtilChains": False,
+    # For pods; "Default" as dnsPolicy means no server, as the machine's cannot be reached.
+    "clusterDNS": [DNS],
+    "clusterDomain": CLUSTER_DOMAIN,
     "resolvConf": "",
     "serializeImagePulls": False,
     # A container that ends runs again after a second, not after minutes.
@@ -144,4 +151,34 @@ def kubelet(*, cgroup: str, authority: Path, certificate: Path, key: Path) -> di
         "tlsPrivateKeyFile": str(key),
         "authentication": only_certificates,
         "authorization": {"mode": "AlwaysAllow"},
+    }
+
+
+def kube_proxy(name: str, kubeconfig: Path) -> dict[str, Any]:
+    """Return a KubeProxyConfiguration: rules of nftables in the node's network namespace.
+
+    Args:
+        name: of the node.
+        kubeconfig: what it reaches the API server by.
+    """
+    return {
+        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
+        "kind": "KubeProxyConfiguration",
+        "mode": "nftables",
+        "hostnameOverride": name,
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        # What comes from elsewhere, such as the router, gets the node's address on its way to a
+        # pod: otherwise the answer would pass the node by.
+        "clusterCIDR": PODS,
+        "detectLocalMode": "ClusterCIDR",
+        "nodePortAddresses": ["primary"],
+        "healthzBindAddress": "0.0.0.0:10256",
+        "metricsBindAddress": "127.0.0.1:10249",
+        # These settings are the whole machine's: they stay as they are.
+        "conntrack": {
+            "maxPerCore": 0,
+            "min": 0,
+            "tcpEstablishedTimeout": "0s",
+            "tcpCloseWaitTimeout": "0s",
+        },
     }

@@ -11,7 +11,7 @@ from typing import Any
 from provisioner.sandbox import installation, workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.real_node import imds, requirements
+from provisioner.sandbox.real_node import cluster_dns, imds, requirements
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.node import Access, RealNode
 from provisioner.sandbox.strict_ec2.instances import Instance
@@ -35,7 +35,7 @@ class Fleet:
 async def fleet(
     plane: ControlPlane, ec2_endpoint: str, instances: Sequence[Instance]
 ) -> AsyncIterator[Fleet]:
-    """Run a real node for each instance until the block is left; then nothing of them remains.
+    """Run real nodes and a DNS server until the block is left; then nothing of the nodes remains.
 
     Args:
         plane: what their kubelets serve.
@@ -48,7 +48,7 @@ async def fleet(
     async with Disks(ec2_endpoint, plane.folder / workdir.STATE / "disks") as disks:
         nodes = [RealNode(plane, each, disks) for each in instances]
         try:
-            await _together(node.boot() for node in nodes)
+            await _together([cluster_dns.start(plane), *(node.boot() for node in nodes)])
             yield Fleet(nodes, disks)
         finally:
             await asyncio.shield(_all_off(nodes))

@@ -1,4 +1,4 @@
-"""A node that runs: a real kubelet and containerd in namespaces of their own.
+"""A node that runs: a real kubelet, containerd and kube-proxy in namespaces of their own.
 
 Pods have to use the image ``image.POD_IMAGE``, the only one there is.
 """
@@ -20,6 +20,8 @@ from typing import Any, Final
 from provisioner.sandbox import control_plane, own, workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.network.addresses import KUBERNETES
+from provisioner.sandbox.programs import KUBE_PROXY
 from provisioner.sandbox.real_node import cloud, configs, container, image
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.host import Host
@@ -30,6 +32,7 @@ from provisioner.sandbox.strict_ec2.instances import Instance
 
 CONTAINERD: Final = "containerd"
 KUBELET: Final = "kubelet"
+PROXY: Final = KUBE_PROXY
 PLUGIN: Final = "node-plugin"
 
 _WITHOUT_CONTAINERD_S: Final = 10.0
@@ -51,7 +54,7 @@ class Access:
 
 
 class RealNode:
-    """One node; the parts are ``CONTAINERD``, ``KUBELET`` and ``PLUGIN``.
+    """One node; the parts are ``CONTAINERD``, ``KUBELET``, ``PROXY`` and ``PLUGIN``.
 
     Attributes:
         instance: what it is to EC2, and the name of its Node object.
@@ -98,7 +101,7 @@ class RealNode:
         self._is_plugin_known = False
         self._quick_ends = 0  # of the plugin, in a row
         self._reviving: set[asyncio.Task[None]] = set()
-        for part in (CONTAINERD, KUBELET, PLUGIN):
+        for part in (CONTAINERD, KUBELET, PROXY, PLUGIN):
             self.host.log_of(part, self.log(part))
 
     @property
@@ -148,6 +151,8 @@ class RealNode:
         if self._access is not None:
             await self.start(PLUGIN)
         await self.ready()
+        # Not earlier: it waits for the addresses of its Node, and looks for them once a second.
+        await self.start(PROXY)
 
     async def power_off(self) -> None:
         """End it at once, as when its instance fails; its disk and its Node object stay."""
@@ -163,7 +168,7 @@ class RealNode:
     # -- its parts
 
     async def start(self, part: str) -> None:
-        """Start one part, and for containerd wait until it answers.
+        """Start one part; wait until containerd answers, or kube-proxy has the first Services.
 
         Raises:
             SandboxError: it cannot be started.
@@ -182,6 +187,9 @@ class RealNode:
         if part == CONTAINERD:
             answers = control_plane.until(self._containerd_answers)
             await self._unless_failed(answers, "the start of containerd")
+        if part == PROXY:
+            serves = control_plane.until(self._serves_services)
+            await self._unless_failed(serves, "the start of kube-proxy")
 
     async def kill(self, part: str) -> None:
         """End one part by SIGKILL; containers outlive their containerd, only mounts the plugin."""
@@ -271,6 +279,11 @@ class RealNode:
             return ["containerd", "--config", str(config)]
         if part == KUBELET:
             return self._kubelet(folder / "kubelet.json")
+        if part == PROXY:
+            config = folder / "kube-proxy.json"
+            document = configs.kube_proxy(self.name, self._plane.kubeconfig_of_proxies())
+            config.write_text(json.dumps(document, indent=1))
+            return [str(self._plane.binaries / PROXY), f"--config={config}", "--v=2"]
         assert self._access is not None, "start_plugin comes first"
         return [
             *(sys.executable, "-S", "-m", container.__name__),
@@ -309,6 +322,11 @@ class RealNode:
     async def _containerd_answers(self) -> bool:
         code, _, _ = await self.host.run("ctr", f"--address={configs.SOCKET}", "version")
         return code == 0
+
+    async def _serves_services(self) -> bool:
+        rules = ("nft", "list", "map", "ip", "kube-proxy", "service-ips")
+        _, output, _ = await self.host.run(*rules)
+        return KUBERNETES in output
 
     async def _import_own_images(self) -> None:
         tar = self.host.folder / "images.tar"

@@ -25,6 +25,7 @@ PROGRAMS: Final = {
     "mkfs.xfs": "xfsprogs",
     "nsenter": "util-linux",
     "ip": "iproute2",
+    "nft": "nftables",
 }
 """Programs by the packages of Debian that bring them."""
 
@@ -36,7 +37,7 @@ CNI_PACKAGE: Final = "containernetworking-plugins"
 CNI_FOLDERS: Final[tuple[str, ...]] = ("/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni")
 """Where Debian and Ubuntu, Kubernetes' own packages, and Fedora have them."""
 
-_LINUX: Final = (5, 12)  # mount_setattr(2)
+_LINUX: Final = (5, 13)  # of kube-proxy's nftables; 5.12 has mount_setattr(2)
 _PT_INTERP: Final = 3
 _ELF64: Final = b"\x7fELF\x02\x01"
 
