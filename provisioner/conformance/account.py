@@ -233,7 +233,11 @@ def _plan(order: Order, place: Place, journal: Journal | None = None) -> plans.P
     return plans.plan(
         order.rules,
         place.region,
-        allowed=plans.Allowed(instance=place.instance is not None, copies=order.copies),
+        allowed=plans.Allowed(
+            instance=place.instance is not None,
+            copies=order.copies,
+            other=place.other_instance is not None,
+        ),
         findings=journal.story.findings if journal else {},
         started=journal.story.started if journal else {},
     )
@@ -242,7 +246,8 @@ def _plan(order: Order, place: Place, journal: Journal | None = None) -> plans.P
 def _tell_plan(
     planned: plans.Plan, order: Order, terminal: Terminal, ec2: Ec2, place: Place
 ) -> None:
-    instance = f", {place.instance} ({place.instance_type})" if place.instance else ""
+    named = " and ".join(each for each in (place.instance, place.other_instance) if each)
+    instance = f", {named} ({place.instance_type})" if named else ""
     terminal.say(f"Endpoint {ec2.endpoint}, {place.region}, {place.zone}{instance}.")
     for line in plans.lines(planned, order.budget_usd):
         terminal.say(line)

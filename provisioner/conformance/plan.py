@@ -30,15 +30,19 @@ class Allowed:
     Attributes:
         instance: whether there is one.
         copies: whether volumes may be copied.
+        other: whether there is a second instance in the zone of the first.
     """
 
     instance: bool
     copies: bool
+    other: bool = True
 
     def why_not(self, use: Usage) -> str:
         """Why a probe cannot run, "" if it can."""
         if use.needs_instance and not self.instance:
             return "it needs a running instance: name one with --instance"
+        if use.needs_other and not self.other:
+            return "it needs two running instances in one zone: give --instance twice"
         if use.copied_gib and not self.copies:
             return (
                 "it copies volumes, for which AWS charges by the GiB a price that is not known "

@@ -71,6 +71,19 @@ def test_copies_run_only_where_they_are_allowed():
     assert plan.plan([copying], "us-east-1", allowed=ALL).cost_usd > 0.08
 
 
+def test_every_probe_that_asks_for_a_second_instance_says_so():
+    """The plan counts them, so it has to know which they are."""
+    asking = {
+        each.name
+        for each in RULES
+        if isinstance(each.probe, Probe) and "other_instance" in each.probe.run.__code__.co_names
+    }
+
+    told = {e.name for e in RULES if isinstance(e.probe, Probe) and e.probe.uses.needs_other}
+    assert len(asking) >= 3
+    assert asking == told
+
+
 def test_a_rule_without_a_probe_is_never_confirmed():
     idle = rule("idle", "it takes twelve hours")
     made = plan.plan([idle, READS], "us-east-1", allowed=ALL)
