@@ -102,3 +102,21 @@ def test_the_id_of_a_run_has_one_form():
     assert is_run(new_run(NOW))
     assert not is_run("../../etc/passwd")
     assert not is_run("*")
+
+
+async def test_a_run_in_a_cluster_is_clean_once_it_has_left_it(tmp_path: Path):
+    run = new_run(NOW)
+    journal = Journal.begin(tmp_path, begun(run))
+    await journal.entered()
+    await journal.found("cluster-write", Confirmed("x"), 7.5)
+    journal.close()
+
+    resumed = Journal.resume(tmp_path, run)
+    assert resumed.story.in_cluster
+    assert not is_clean(resumed.story)
+    assert resumed.story.seconds == {"cluster-write": 7.5}
+    await resumed.left_cluster()
+    resumed.close()
+    (story,) = stories(tmp_path)
+    assert not story.in_cluster
+    assert is_clean(story)
