@@ -11,19 +11,21 @@ BIN := .venv/bin
 SET_UP := .venv/.set-up
 RIGHTS := tests/cluster/test_rights.py
 USED_RIGHTS := .pytest_cache/used-rights
+WORKERS ?= 4
 # Containers often say that Python may write no bytecode: then each process of each run would compile
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check quick unit test conformance demo bench clean
+.PHONY: help setup check lint types quick unit test suite conformance demo bench clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
 	@echo 'make demo    a claim, its volume, a pod: against a real control plane'
 	@echo 'make quick   lint, types and the tests that your changes may break; OF="PATH..." of these files'
 	@echo 'make unit    all tests that need no control plane'
-	@echo 'make test    lint, types and all tests: what CI runs'
-	@echo 'make check   lint and types'
+	@echo 'make test    lint, types and all tests, as CI does'
+	@echo 'make suite   all tests alone'
+	@echo 'make check   lint and types; make lint, make types: one of the two'
 	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
 	@echo 'make bench   how fast, how many calls, how much memory'
 	@echo 'make clean   remove .venv and what tools have left'
@@ -37,10 +39,16 @@ $(SET_UP): pyproject.toml constraints.txt
 		--editable '.[sandbox,node,dev]' --constraint constraints.txt
 	@touch $@
 
-check: setup
+check: lint types
+
+lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+
+# `make test` runs it beside the tests, so that it computes while they wait. There it has no workers
+# of its own: mypy 2.4 gives up when one of them needs more than 3 s to start.
+types: setup
+	nice $(BIN)/mypy
 
 quick: check
 	$(BIN)/python -m tests.quick $(OF)
@@ -50,18 +58,22 @@ unit: setup
 
 # The programs come first, with their progress: built within a fixture, they would take minutes in
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
+test: lint
+	$(BIN)/ebs-provisioner sandbox binaries --tests
+	@MYPY_NUM_WORKERS=0 $(MAKE) --no-print-directory --jobs 2 types suite
+
 # Four processes, as most of the cluster's stories is waiting: three have a control plane each, and
 # one runs the other tests beside them. A fifth saves a minute, and has stories run into the ends of
 # their patience. What they have used of the rights that the manifests grant is told to the last run,
 # which judges it. tests/scheduling.py says which process runs which file.
-test: check
-	$(BIN)/ebs-provisioner sandbox binaries --tests
+suite: setup
 	rm -rf $(USED_RIGHTS)
-	$(BIN)/python -m pytest -n 4 --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
 
 # Kubernetes' own tests. Its programs take 15 to 30 minutes to build, once; Linux, root. QUICK=1 runs
-# those that are neither Slow nor Serial, PART=2/3 a part of all, DOCS=1 writes the tables into the page.
+# those that are neither Slow nor Serial, PART=2/3 a part of all, PART=commit/3 the part that the commit
+# chooses (as in CI, after the tests), DOCS=1 writes the tables into the page.
 conformance: setup
 	$(BIN)/ebs-provisioner sandbox binaries --conformance
 	$(BIN)/python -m tests.e2e $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(DOCS),--docs)

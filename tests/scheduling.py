@@ -16,9 +16,9 @@ COMPUTES = "gw0"
 """The worker that begins with the tests without a control plane."""
 
 LONGEST = (
-    *("test_after_stock", "test_real_node_cycles", "test_crash_walk", "test_adoption_halfway"),
-    *("test_dead_node", "test_real_node_demo", "test_real_node_up", "test_real_node_refusals"),
-    *("test_kill", "test_change_troubles", "test_real_node_stories", "test_real_node_ends"),
+    *("test_crash_walk", "test_real_node_cycles", "test_dead_node", "test_real_node_demo"),
+    *("test_adoption_halfway", "test_kill", "test_real_node_up", "test_real_node_refusals"),
+    *("test_change_troubles", "test_after_stock", "test_real_node_stories", "test_real_node_ends"),
     *("test_ec2_says_no", "test_adoption", "test_demo_rights", "test_leases", "test_up"),
     *("test_outages", "test_initialize_nodes", "test_e2e"),
 )

@@ -32,14 +32,23 @@ from tests.documents import (
 DOCUMENTS = all_documents()
 MOST_LINES, MOST_LINES_OF_README = 400, 160
 PAGES = {
-    *("install", "migrate", "storage-classes", "volumes", "zones", "nodes", "formatting"),
+    *(
+        "install",
+        "install-helm",
+        "migrate",
+        "storage-classes",
+        "volumes",
+        "zones",
+        "nodes",
+        "formatting",
+    ),
     "neighbours",
     *("webhook", "troubleshooting"),
     *(
         f"reference/{name}"
         for name in (
             *("options", "metrics", "events", "mount-options", "iam", "rbac", "e2e"),
-            *("ec2-rules", "conformance-aws"),
+            *("ec2-rules", "conformance-aws", "chart-values"),
         )
     ),
     *(f"reference/messages/{name}" for name in ("controller", "node", "webhook", "shared")),

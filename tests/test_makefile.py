@@ -52,6 +52,14 @@ def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:
     assert commands.index(f"rm -rf {folder[1]}") < commands.index(others) < commands.index(rights)
 
 
+def test_everything_is_linted_and_type_checked_and_types_beside_the_tests() -> None:
+    commands = [each.strip() for each in planned("test")]
+
+    assert set(commands) >= {each.strip() for each in planned("check")}
+    (beside,) = (each for each in commands if "--jobs 2" in each)
+    assert beside.endswith(" types suite")
+
+
 @pytest.mark.parametrize(
     ("words", "command"),
     [

@@ -9,7 +9,7 @@ from tests import scheduling
 ROOT = Path(__file__).parents[1]
 SHORT, LONG, LONGER = (
     *("tests/cluster/test_up.py", "tests/cluster/test_kill.py"),
-    "tests/cluster/test_after_stock.py",
+    "tests/cluster/test_crash_walk.py",
 )
 # The second one has the name of a long story.
 UNIT, UNIT_TOO = "tests/ec2/test_rate_option.py", "tests/controller/nodes/test_dead_node.py"

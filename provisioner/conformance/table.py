@@ -16,6 +16,7 @@ from provisioner.conformance.probes import (
     snapshots,
     tagging,
     tokens,
+    trying,
 )
 from provisioner.conformance.rule import Rule
 
@@ -32,6 +33,6 @@ SUBJECTS: Mapping[str, tuple[Rule, ...]] = {
     "Copies": copying.RULES,
     "Fast restores and locks": preparing.RULES,
     "Instances": instances.RULES,
-    "Calls": calling.RULES,
+    "Calls": (*trying.RULES, *calling.RULES),
 }
 RULES: tuple[Rule, ...] = tuple(rule for rules in SUBJECTS.values() for rule in rules)

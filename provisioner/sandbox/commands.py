@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from provisioner.sandbox import binaries as programs
 from provisioner.sandbox.build import Progress as Tell
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.programs import CONTROL_PLANE, E2E, REAL_NODE, SANITY
+from provisioner.sandbox.programs import CHART, CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
 
 if TYPE_CHECKING:
@@ -101,7 +101,9 @@ def binaries(*, tests: bool, conformance: bool) -> None:
             file=sys.stderr,
         )
     with one_line_errors():
-        more = (() if why else REAL_NODE) + (SANITY if tests else ()) + (E2E if conformance else ())
+        more: tuple[str, ...] = () if why else REAL_NODE
+        more += SANITY + CHART if tests else ()
+        more += E2E if conformance else ()
         print(have_binaries(*more))
 
 

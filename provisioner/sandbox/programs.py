@@ -24,6 +24,7 @@ SUPPORTED_MINORS = range(32, 37)
 ETCD = "v3.6.16"
 KWOK = "v0.8.0"
 CSI_TEST = "v5.6.0"
+HELM = "v4.3.1"
 SNAPSHOTTER = "v8.7.0"
 """Of the snapshot-controller and of its kinds, which are a module of their own with one version."""
 
@@ -48,6 +49,9 @@ REAL_NODE = ("kubelet",)
 
 SANITY = ("csi-sanity",)
 """The Kubernetes project's own tests of a CSI driver; a test runs them."""
+
+CHART = ("helm",)
+"""What tests render and install the chart with."""
 
 AGNHOST = "agnhost"
 GINKGO = "ginkgo"
@@ -129,6 +133,7 @@ _CSI_TEST = "github.com/kubernetes-csi/csi-test/v5"
 OTHER_PROGRAMS = (
     Program("etcd", "go.etcd.io/etcd/server/v3", Module("go.etcd.io/etcd/server/v3", ETCD)),
     Program("csi-sanity", f"{_CSI_TEST}/cmd/csi-sanity", Module(_CSI_TEST, CSI_TEST)),
+    Program("helm", "helm.sh/helm/v4/cmd/helm", Module("helm.sh/helm/v4", HELM)),
     Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
     Program(
         SNAPSHOT_CONTROLLER,

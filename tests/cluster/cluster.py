@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api, ApiError
@@ -85,13 +86,9 @@ class Cluster:
 
     async def calls(self, about: str, action: str = "*") -> list[Json]:
         """The EC2 calls with this value among their parameters, oldest first."""
-        log: list[Json] = (await self._ask("/_control?log=1"))["log"]
-        return [
-            each
-            for each in log
-            if fnmatch.fnmatchcase(each["action"], action)
-            and any(about in str(value) for value in each["params"].values())
-        ]
+        query = urlencode({"log": 1, "about": about})
+        log: list[Json] = (await self._ask(f"/_control?{query}"))["log"]
+        return [each for each in log if fnmatch.fnmatchcase(each["action"], action)]
 
     async def fault(self, action: str, do: str = "error", **rule: Any) -> None:
         """Disturb some of the next calls; ``match`` keeps it to one story's."""

@@ -22,6 +22,7 @@ from tests.cluster import audit, real_pods
 from tests.cluster.background import Background
 from tests.cluster.cluster import Cluster, opened
 from tests.cluster.keepers import Keep, Nursery
+from tests.cluster.place import a_place
 from tests.cluster.replicas import WebhookReplica, installed
 from tests.cluster.static import Store
 from tests.cluster.together import Stories
@@ -58,7 +59,7 @@ async def cluster(background: Background) -> AsyncIterator[Cluster]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stories(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Stories]:
     """The stories of a module's ``together`` there, under way."""
-    async with request.module.together.started(cluster, request) as running:
+    async with request.module.together.started(lambda: a_place(cluster), request) as running:
         yield running
 
 
@@ -80,7 +81,7 @@ async def real_stories(
     real_cluster: Cluster, request: pytest.FixtureRequest
 ) -> AsyncIterator[Stories]:
     """The stories of a module's ``together`` there, under way."""
-    async with request.module.together.started(real_cluster, request) as running:
+    async with request.module.together.started(lambda: a_place(real_cluster), request) as running:
         yield running
 
 

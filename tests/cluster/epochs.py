@@ -12,6 +12,7 @@ from tests.cluster.hands import DRIVER
 from tests.cluster.stock import LEASES
 
 _LASTED = timedelta(days=1)
+_CONTROLLER = ("ebs-provisioner", "ebs-provisioner-controller")
 
 
 async def of_ours(api: Api, driver: str = DRIVER) -> None:
@@ -28,8 +29,8 @@ async def of_ours(api: Api, driver: str = DRIVER) -> None:
         await api.create(LEASES, lease)
 
 
-async def let_read_leases(api: Api, name: str, account: tuple[str, str], *drivers: str) -> None:
-    """Give a ServiceAccount (namespace, name) the rights to the leases of drivers of other names."""
+async def let_read_leases(api: Api, name: str, *drivers: str) -> None:
+    """Give the controller of the manifests the rights to the leases of drivers of other names."""
     about = {"metadata": {"name": name}}
     names = [lease for driver in drivers for lease in app.lease_names(driver)]
     rule = {
@@ -38,8 +39,8 @@ async def let_read_leases(api: Api, name: str, account: tuple[str, str], *driver
         "resourceNames": names,
         "verbs": ["get", "patch"],
     }
-    namespace, account_name = account
-    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": account_name}
+    namespace, account = _CONTROLLER
+    subject = {"kind": "ServiceAccount", "namespace": namespace, "name": account}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
     await api.create(f"{_RBAC}/roles", about | {"rules": [rule]})
     await api.create(f"{_RBAC}/rolebindings", about | {"roleRef": role, "subjects": [subject]})

@@ -45,10 +45,10 @@ class Ec2Hand(StrictEc2):
         """Count and log from here on, with these settings."""
         self.control(reset_counts=True, **(CALM | {"log": True} | settings))
 
-    def changes(self, *actions: str, after_s: float = 0.0) -> list[Json]:
+    def changes(self, *actions: str, after_s: float = 0.0, about: str = "") -> list[Json]:
         """Calls that change something, in order; ``after_s`` by EC2's clock."""
-        wanted = frozenset(actions) or CHANGES
-        return [e for e in self.log() if e["action"] in wanted and e["at_s"] > after_s]
+        wanted = actions or CHANGES
+        return [e for e in self.log(*wanted, about=about) if e["at_s"] > after_s]
 
     @property
     def now_s(self) -> float:

@@ -1,16 +1,17 @@
 """A controller that dies, or loses a reply, at one numbered request; and the nursery that forks it.
 
-``python -m tests.cluster.mortal`` imports the product once and then forks a child for each order
-on its standard input, so that a life costs a fork and no imports. A child is the product's own
-``Controller`` on a real wire. Only its two outermost edges are ours: they write down each request
-that changes something, and at the request of the order they end the process (``os._exit``: no
-clean-up runs, as with SIGKILL) or lose the reply.
+``python -m tests.cluster.mortal`` imports the product and makes its boto3 client once, and then
+forks a child for each order on its standard input, so that a life costs a fork and neither of the
+two. A child is the product's own ``Controller`` on a real wire. Only its two outermost edges are
+ours: they write down each request that changes something, and at the request of the order they end
+the process (``os._exit``: no clean-up runs, as with SIGKILL) or lose the reply.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import itertools
 import json
 import os
@@ -55,6 +56,7 @@ _LISTS = {"Resources": "ResourceId", "SourceSnapshotIds": "SourceSnapshotId"}  #
 _KUBE_CHANGES = frozenset({"POST", "PATCH", "PUT", "DELETE"})
 _PDEATHSIG = 1
 _DEAD = 137
+_AT_ONCE = 8  # calls to EC2, of each life
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +199,8 @@ class MortalEc2:
         ask(self._endpoint, "/_control", json.dumps({"faults": [fault]}).encode())
 
 
-async def live(order: Order) -> None:
-    """One life of the controller."""
+async def live(order: Order, client: EC2Client) -> None:
+    """One life of the controller; ``client`` has no connection yet."""
     recorder = Recorder(order)
     options = dict(order.options)
     settings = Settings(
@@ -214,9 +216,9 @@ async def live(order: Order) -> None:
     credentials = Credentials(order.kubeconfig, None)
     await credentials.load()
     metrics = Metrics()
-    client = botocore_client.connect(region=None, endpoint=None, at_once=8)
     edge = cast("EC2Client", MortalEc2(client, recorder, order.ec2))
-    calls = Ec2Calls(edge, limiter=Limiter(at_once=8, metrics=metrics), metrics=metrics, at_once=8)
+    limiter = Limiter(at_once=_AT_ONCE, metrics=metrics)
+    calls = Ec2Calls(edge, limiter=limiter, metrics=metrics, at_once=_AT_ONCE)
     async with KubeClient(MortalTransport(credentials, recorder, order)) as kube:
         controller = Controller(settings, kube, kube, calls, metrics)
         running = asyncio.create_task(controller.run(asyncio.Event()))
@@ -226,7 +228,7 @@ async def live(order: Order) -> None:
         await running
 
 
-def _bear(order: Order) -> int:
+def _bear(order: Order, client: EC2Client) -> int:
     """Fork a child that lives by the order; its process id."""
     ours = os.getpid()
     child = os.fork()
@@ -241,7 +243,7 @@ def _bear(order: Order) -> int:
         os.dup2(log, 1)
         os.dup2(log, 2)
         logs.configure("json", "info")
-        asyncio.run(live(order))
+        asyncio.run(live(order, client))
     except BaseException as error:
         sys.stderr.write(f"{error!r}\n")
     finally:
@@ -262,11 +264,13 @@ def _hasten() -> None:
 def serve() -> None:
     """Bear a child for each line of standard input; answer with its process id."""
     _hasten()
+    client = botocore_client.connect(region=None, endpoint=None, at_once=_AT_ONCE)
+    gc.freeze()  # as the product does at its start; no child's collections look at what we have
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them: no zombies
     for line in sys.stdin:
         document = json.loads(line)
         document["freezes"] = tuple(document["freezes"])
-        sys.stdout.write(f"{_bear(Order(**document))}\n")
+        sys.stdout.write(f"{_bear(Order(**document), client)}\n")
         sys.stdout.flush()
 
 

@@ -120,7 +120,7 @@ def sweeps(hand: Ec2Hand, cluster_id: str) -> list[Json]:
     ours = f"tag:kubernetes.io/cluster/{cluster_id}"
     return [
         call
-        for call in hand.changes("DescribeVolumes")
+        for call in hand.changes("DescribeVolumes", about=ours)
         if call["params"].get("Filter.1.Name") == ours
         and "Filter.2.Name" in call["params"]
         and "Filter.3.Name" not in call["params"]

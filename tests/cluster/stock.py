@@ -29,15 +29,16 @@ IDENTITY = "ip-10-0-0-1"
 """The stock sidecars are called by the host's name alone."""
 
 
-async def holders(api: Api) -> list[str]:
+async def holders(api: Api, driver: str = DRIVER) -> list[str]:
     """Who holds each lease, "" for nobody."""
     found = {each["metadata"]["name"]: each["spec"] for each in await hands.items(api, LEASES)}
-    return [found.get(name, {}).get("holderIdentity") or "" for name in NAMES]
+    names = app.lease_names(driver)
+    return [found.get(name, {}).get("holderIdentity") or "" for name in names]
 
 
-async def forget(api: Api) -> None:
+async def forget(api: Api, driver: str = DRIVER) -> None:
     """Remove the leases: nobody has to wait for those of a killed process."""
-    for name in NAMES:
+    for name in app.lease_names(driver):
         await hands.discard(api, f"{LEASES}/{name}")
 
 
@@ -94,9 +95,8 @@ class Sidecar:
 class Stock:
     """All four sidecars, each for itself."""
 
-    def __init__(self, api: Api) -> None:
-        self._api = api
-        self.sidecars = [Sidecar(api, name) for name in NAMES]
+    def __init__(self, api: Api, driver: str = DRIVER) -> None:
+        self.sidecars = [Sidecar(api, name) for name in app.lease_names(driver)]
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @contextlib.asynccontextmanager

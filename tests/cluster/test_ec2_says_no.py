@@ -72,7 +72,7 @@ async def broken(cluster: Cluster) -> AsyncIterator[tuple[Place, Json]]:
 async def stories(
     cluster: Cluster, stuck: object, broken: object, request: pytest.FixtureRequest
 ) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
+    async with together.started(lambda: a_place(cluster), request) as running:
         yield running
 
 

@@ -54,7 +54,7 @@ async def scheduler(background: Background, cluster: Cluster) -> AsyncIterator[N
 async def stories(
     cluster: Cluster, scheduler: None, request: pytest.FixtureRequest
 ) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
+    async with together.started(lambda: a_place(cluster), request) as running:
         yield running
 
 

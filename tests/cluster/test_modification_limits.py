@@ -90,7 +90,7 @@ async def limited(cluster: Cluster, for_hours: Started) -> AsyncIterator[Started
 async def stories(
     cluster: Cluster, limited: object, request: pytest.FixtureRequest
 ) -> AsyncIterator[Stories]:
-    async with together.started(cluster, request) as running:
+    async with together.started(lambda: a_place(cluster), request) as running:
         yield running
 
 

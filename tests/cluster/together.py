@@ -1,6 +1,6 @@
 """Tests of one module that run at the same time, because most of their time is waiting.
 
-Each is a story in a place of its own. The first test that is asked for starts all that were
+Each is a story in a place of its own, mostly a ``Place``. The first test that is asked for starts all that were
 selected; a test then only waits for the end of its own story.
 """
 
@@ -10,17 +10,15 @@ import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tests.cluster.cluster import Cluster
-from tests.cluster.place import a_place
-
 STORY_S = 200.0
 
 Story = Callable[..., Coroutine[Any, Any, None]]
+Open = AbstractAsyncContextManager[Any]
 
 
 class Stories:
@@ -41,7 +39,7 @@ class Together:
         self._stories: dict[str, Story] = {}
 
     def test(self, story: Story) -> Callable[..., Awaitable[None]]:
-        """Make a test of a story, whose first parameter is its ``Place``."""
+        """Make a test of a story, whose first parameter is ``place``."""
         self._stories[story.__name__] = story
 
         @functools.wraps(story)
@@ -56,9 +54,14 @@ class Together:
 
     @asynccontextmanager
     async def started(
-        self, cluster: Cluster, request: pytest.FixtureRequest
+        self, a_place: Callable[[], Open], request: pytest.FixtureRequest
     ) -> AsyncIterator[Stories]:
-        """Start the stories of the tests that were selected in this module."""
+        """Start the stories of the tests that were selected in this module.
+
+        Args:
+            a_place: opens the place of one story.
+            request: of the fixture.
+        """
         stories = Stories()
         for item in request.session.items:
             if item.path != request.path or not isinstance(item, pytest.Function):
@@ -68,7 +71,7 @@ class Together:
             story = self._stories.get(item.originalname)
             if story is not None:
                 arguments = item.callspec.params if hasattr(item, "callspec") else {}
-                told = _tell(cluster, story, dict(arguments))
+                told = _tell(a_place(), story, dict(arguments))
                 stories.tasks[item.nodeid] = asyncio.create_task(told, name=item.name)
         try:
             yield stories
@@ -78,6 +81,6 @@ class Together:
             await asyncio.gather(*stories.tasks.values(), return_exceptions=True)
 
 
-async def _tell(cluster: Cluster, story: Story, arguments: dict[str, Any]) -> None:
-    async with asyncio.timeout(STORY_S), a_place(cluster) as place:
+async def _tell(opened: Open, story: Story, arguments: dict[str, Any]) -> None:
+    async with asyncio.timeout(STORY_S), opened as place:
         await story(place, **arguments)

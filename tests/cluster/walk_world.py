@@ -37,10 +37,6 @@ DELAYS = {
 }
 
 
-CONTROLLER = ("ebs-provisioner", "ebs-provisioner-controller")
-"""The ServiceAccount of the manifests."""
-
-
 @dataclass(frozen=True, slots=True)
 class Slot:
     """Where one story at a time is told."""
@@ -81,7 +77,7 @@ class World:
         )
         rights = f"walk-{uuid.uuid4().hex[:8]}"
         drivers = [slot.driver for slot in all_slots]
-        await epochs.let_read_leases(self.api, rights, CONTROLLER, *drivers)
+        await epochs.let_read_leases(self.api, rights, *drivers)
         try:
             for slot in all_slots:
                 await self._furnish(slot)

@@ -31,6 +31,7 @@ from provisioner.sandbox.strict_ec2 import control, motos, patches, records, sho
 from provisioner.sandbox.strict_ec2.front import Front
 from provisioner.sandbox.strict_ec2.moto_door import MotoDoor
 from provisioner.sandbox.strict_ec2.world import Settings, World
+from tests.conformance.observation import Sent
 
 T = TypeVar("T")
 
@@ -190,7 +191,11 @@ class Notes:
 
 
 class Door:
-    """A way to an EC2 in this process: botocore's wire format without HTTP."""
+    """A way to an EC2 in this process: botocore's wire format without HTTP.
+
+    Attributes:
+        sent: each call that was answered.
+    """
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer
@@ -198,6 +203,7 @@ class Door:
         self._serializer = create_serializer("ec2", include_validation=False)
         self._parser = create_parser("ec2")
         self._names = {xform_name(name): name for name in self._model.operation_names}
+        self.sent: list[Sent] = []
 
     async def call(
         self, operation: str, params: Mapping[str, Any], *, again: bool
@@ -205,10 +211,14 @@ class Door:
         pause_s = _FIRST_PAUSE_S
         while True:
             try:
-                return await self._once(self._names[operation], params)
+                reply = await self._once(self._names[operation], params)
             except RefusedError as refused:
+                self.sent.append(Sent(self._names[operation], params, None))
                 if not again or refused.code != "RequestLimitExceeded":
                     raise
+            else:
+                self.sent.append(Sent(self._names[operation], params, reply))
+                return reply
             await asyncio.sleep(pause_s)
             pause_s *= 2
 

@@ -5,7 +5,8 @@
     .venv/bin/python -m tests.conformance.mutation           # own probes, as the test does
     .venv/bin/python -m tests.conformance.mutation --others  # all probes: who else notices
 
-Prints a JSON object: for ``base``, ``plain`` and each mutant's rule what the probes found.
+Prints a JSON object: for each rule what its probe found, and what the probe has used beyond what it
+declares; of the whole strict EC2 (--base) also which of its refusals no probe has met.
 """
 
 import ast
@@ -31,7 +32,9 @@ from tests.conformance.in_process import (
     find,
     place_of,
 )
-from tests.conformance.mutants import MUTANTS, Mutant
+from tests.conformance.mutants import MUTANTS
+from tests.conformance.mutants.mutant import Mutant
+from tests.conformance.observation import excess, note_refusals, unmet
 
 _PACKAGE = "provisioner.sandbox.strict_ec2"
 PROBES = {rule.name: rule.probe for rule in RULES if isinstance(rule.probe, Probe)}
@@ -98,20 +101,24 @@ def _told(finding: Finding) -> list[str]:
     return [type(finding).__name__, finding.why if isinstance(finding, NotRun) else finding.seen]
 
 
-def _run_base(*, plain: bool) -> dict[str, list[str]]:
+def _run_base(*, plain: bool) -> dict[str, Any]:
     loop = SkippingLoop()
     ec2 = PlainMoto() if plain else StrictInProcess(loop)
 
-    async def run() -> dict[str, list[str]]:
+    async def run() -> dict[str, Any]:
         door = Door(ec2.answer)
         place = await place_of(door)
-        found: dict[str, list[str]] = {}
+        found: dict[str, Any] = {}
         for name, probe in PROBES.items():
             ec2.clean()
-            found[name] = _told(await find(probe, place, door))
+            door.sent.clear()
+            own = _told(await find(probe, place, door))
+            found[name] = {"own": own, "excess": excess(probe, door.sent)}
         return found
 
-    return loop.run_until_complete(run())
+    refused = note_refusals()
+    found = loop.run_until_complete(run())
+    return found if plain else {"rules": found, "unmet": unmet(refused)}
 
 
 def _run_mutants(mutants: Sequence[Mutant], *, others: bool) -> dict[str, Any]:
@@ -122,6 +129,7 @@ def _run_mutants(mutants: Sequence[Mutant], *, others: bool) -> dict[str, Any]:
 
     def run(name: str) -> Finding:
         ec2.clean()
+        door.sent.clear()
         return loop.run_until_complete(find(PROBES[name], place, door))
 
     runs = {name: _code_run_by(partial(run, name)) for name in PROBES} if others else {}
@@ -131,8 +139,9 @@ def _run_mutants(mutants: Sequence[Mutant], *, others: bool) -> dict[str, Any]:
         near = [name for name, ran in runs.items() if code is None or code in ran]
         with broken(mutant):
             told = _told(run(mutant.rule))
+            over = excess(PROBES[mutant.rule], door.sent)
             also = [n for n in near if n != mutant.rule and isinstance(run(n), Refuted)]
-        result[mutant.rule] = {"own": told, "also": also}
+        result[mutant.rule] = {"own": told, "excess": over, "also": also}
     return result
 
 

@@ -21,7 +21,7 @@ def _run(*arguments: str) -> Any:
 if __name__ == "__main__":
     plain, mutants = _run("--plain"), _run("--others")
     document = {
-        name: {"plain": plain[name][0], "also": sorted(found["also"])}
+        name: {"plain": plain[name]["own"][0], "also": sorted(found["also"])}
         for name, found in mutants.items()
     }
     RECORDED.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n")

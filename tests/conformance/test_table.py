@@ -2,12 +2,13 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from provisioner.conformance.probe import Probe
-from provisioner.conformance.rule import Rule
+from provisioner.conformance.rule import Certainty, Rule
 from provisioner.conformance.table import RULES
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +32,19 @@ def test_a_rule_is_a_sentence_that_something_rests_on(rule: Rule):
     assert rule.rests_on.consequence.endswith(".")
     assert rule.rests_on.files
     assert [path for path in rule.rests_on.files if not (ROOT / path).is_file()] == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+def test_a_code_is_documented_only_where_the_source_names_it(rule: Rule):
+    unnamed = [code for code in _codes_of(rule.sentence) if code not in rule.source]
+
+    if rule.certainty is Certainty.DOCUMENTED and "DryRun" not in rule.source:
+        assert unnamed == [] or re.search(r"\bcodes?\b", rule.source), unnamed
+
+
+def _codes_of(sentence: str) -> set[str]:
+    """The words of a sentence that are codes of the strict EC2."""
+    return _raised() & set(re.findall(r"[\w.]*\w", sentence))
 
 
 def test_what_has_no_probe_says_why_and_is_the_exception():
@@ -71,8 +85,13 @@ def _codes_in(path: Path) -> set[str]:
     return {code for code in found if _CODE.fullmatch(code)}
 
 
+@cache
+def _raised() -> set[str]:
+    return {code for path in STRICT_EC2.glob("*.py") for code in _codes_in(path)}
+
+
 def test_every_refusal_of_the_strict_ec2_is_a_rule():
-    raised = {code for path in STRICT_EC2.glob("*.py") for code in _codes_in(path)}
+    raised = _raised()
     sentences = " ".join(rule.sentence for rule in RULES)
 
     assert {"VolumeInUse", "CopyVolumesLimitExceeded", "InvalidVolumeID.Malformed"} <= raised

@@ -34,7 +34,7 @@ _GRACE_S = 180.0
 
 
 class Part(click.ParamType[tuple[int, int]]):
-    """N/M: the Nth of M parts."""
+    """N/M: the Nth of M parts; commit/M: the one that the commit chooses."""
 
     name = "N/M"
 
@@ -43,9 +43,13 @@ class Part(click.ParamType[tuple[int, int]]):
     ) -> tuple[int, int]:
         """Read it."""
         number, slash, count = value.partition("/")
+        if number == "commit" and count.isdecimal() and int(count) > 0:
+            return runs.rotated(_commit() or f"{datetime.now(UTC):%Y-%m-%d}", int(count)), int(
+                count
+            )
         numbers = slash and number.isdecimal() and count.isdecimal()
         if not numbers or not 1 <= int(number) <= int(count):
-            self.fail(f"{value!r} is not a part: expected one like 1/3", param, ctx)
+            self.fail(f"{value!r} is not a part: expected one like 1/3 or commit/3", param, ctx)
         return int(number), int(count)
 
 
@@ -53,7 +57,11 @@ class Part(click.ParamType[tuple[int, int]]):
 @click.option(
     "--quick", is_flag=True, help="Only tests that are neither Slow, Serial nor Disruptive."
 )
-@click.option("--part", type=Part(), help="A part of all tests, as 2/3; always the same ones.")
+@click.option(
+    "--part",
+    type=Part(),
+    help="A part of all tests, as 2/3, or commit/3: which one depends on the commit.",
+)
 @click.option(
     "--focus", help="Only tests whose names match this regular expression of Go, as well."
 )
@@ -201,15 +209,22 @@ def _tell_test(test: Spec) -> None:
         tell(f"{test.state} {test.seconds:.0f} s  {test.title}")
 
 
-def _setting(conductor: Conductor, binaries: Path, ec2: str) -> report.Setting:
+def _commit() -> str:
+    """The commit of this folder; "" where there is no git or no repository."""
     described = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    commit = subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip()
+    try:
+        return subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip()
+    except FileNotFoundError:
+        return ""
+
+
+def _setting(conductor: Conductor, binaries: Path, ec2: str) -> report.Setting:
     return report.Setting(
         date=f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         machine=f"{os.cpu_count()} cores, Linux {platform.release()}",
         load=conductor.load,
         kubernetes=programs.version_of("kubelet", binaries / "kubelet") or "?",
-        commit=commit or "unknown",
+        commit=_commit() or "unknown",
         ec2=ec2,
         took=f"{conductor.took_s / 60:.0f} minutes",
     )

@@ -68,7 +68,6 @@ SKIPS = (
         r"does not support snapshots|should be covered by block volume|\"volumeLimits\" does not",
         "the suite runs this test for other kinds of volumes; here it has no meaning",
     ),
-    Reason(r"SSH [Kk]ey", "it stops kubelets by ssh, and these nodes have no ssh servers yet"),
     Reason(
         r"[Bb]lock", "the test is about file systems, and the suite offers it for raw devices too"
     ),

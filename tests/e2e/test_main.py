@@ -7,6 +7,7 @@ from click.testing import CliRunner
 
 from provisioner.sandbox.errors import SandboxError
 from tests.e2e import __main__ as command
+from tests.e2e import runs
 
 
 @pytest.fixture(autouse=True)
@@ -22,9 +23,29 @@ def said(*arguments: str) -> str:
     return result.stderr.splitlines()[-1]
 
 
-@pytest.mark.parametrize("text", ["0/3", "4/3", "1", "1/", "/3", "a/b", "1/0", "-1/3"])
+@pytest.mark.parametrize(
+    "text", ["0/3", "4/3", "1", "1/", "/3", "a/b", "1/0", "-1/3", "commit", "commit/0"]
+)
 def test_a_part_that_is_none_is_refused(text: str):
-    assert said("--part", text).endswith(f"{text!r} is not a part: expected one like 1/3")
+    assert said("--part", text).endswith(
+        f"{text!r} is not a part: expected one like 1/3 or commit/3"
+    )
+
+
+@pytest.mark.parametrize("git", ["echo 2d50a23", "exit 128", ""])
+def test_the_commit_chooses_a_part_and_the_day_does_without_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, git: str
+):
+    if git:
+        (tmp_path / "git").write_text(f"#!/bin/sh\n{git}\n")
+        (tmp_path / "git").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = {command.Part().convert("commit/3", None, None) for _ in range(2)}
+
+    if "echo" in git:
+        assert found == {(runs.rotated("2d50a23", 3), 3)}
+    assert {count for _, count in found} == {3}
+    assert {number for number, _ in found} <= {1, 2, 3}
 
 
 def test_a_run_that_does_not_exist_is_named_with_those_that_do():

@@ -11,7 +11,15 @@ GROWS_WHILE_USED = (
     "while pod is using it"
 )
 GROWS_UNUSED = (
-    "Dynamic PV (default fs)(allowExpansion)] volume-expand Verify if offline PVC expansion works"
+    "Dynamic PV (default fs)(allowExpansion)] volume-expand Verify if offline PVC expansion works",
+    (
+        "Dynamic PV (default fs)(allowExpansion)] volume-expand should resize volume when PVC is edited "
+        "and the pod is re-created on the same node after controller resize is finished"
+    ),
+    (
+        "Dynamic PV (default fs)] provisioning should provision correct filesystem size when restoring "
+        "snapshot to larger size pvc"
+    ),
 )
 GROWS_EPHEMERAL = (
     "Generic Ephemeral-volume (default fs) (late-binding)] ephemeral should support expansion of "
@@ -58,7 +66,7 @@ def runs_of(test, **settings):
         (WINDOWS, []),
         (GROWS_WHILE_USED, ["xfs"]),
         (GROWS_EPHEMERAL, ["xfs"]),
-        (GROWS_UNUSED, ["xfs"]),
+        *((each, ["plain"]) for each in GROWS_UNUSED),
         (MODIFIES, ["immediate"]),
         (SCALE, ["immediate"]),
         (SHARED, ["multi-attach"]),
@@ -70,7 +78,7 @@ def test_each_test_is_run_with_the_class_that_it_needs(test, expected):
     assert runs_of(test) == expected
 
 
-@pytest.mark.parametrize("test", [GROWS_WHILE_USED, GROWS_UNUSED, GROWS_EPHEMERAL])
+@pytest.mark.parametrize("test", [GROWS_WHILE_USED, GROWS_EPHEMERAL])
 def test_where_the_kernel_lets_a_mounted_ext4_grow_it_is_run_with_ext4_too(test):
     assert runs_of(test, grows_mounted_ext4=True) == ["plain", "xfs"]
 
@@ -103,6 +111,15 @@ def test_the_parts_are_all_tests_once_and_the_same_each_time():
     assert sorted(each for part in parts for each in part) == sorted(names)
     assert min(map(len, parts)) > 50
     assert runs.part(reversed(names), 2, 3) == parts[1]
+
+
+def test_commits_have_each_part_about_as_often_and_each_commit_the_same_one():
+    commits = [f"{number:07x}" for number in range(0, 3_000_000, 10_007)]
+    chosen = [runs.rotated(commit, 3) for commit in commits]
+
+    assert set(chosen) == {1, 2, 3}
+    assert min(map(chosen.count, (1, 2, 3))) > len(commits) / 4
+    assert [runs.rotated(commit, 3) for commit in commits] == chosen
 
 
 def test_a_regular_expression_for_names_matches_just_these():

@@ -11,7 +11,7 @@ from typing import Any
 from provisioner.sandbox import workdir
 from provisioner.sandbox.programs import AGNHOST
 from provisioner.sandbox.up import Sandbox
-from tests.e2e import images
+from tests.e2e import images, ssh
 from tests.e2e.ginkgo import Suite
 
 NODES, ZONES = 3, 2
@@ -124,8 +124,10 @@ async def world(
         folder=folder / "sandbox",
         binaries=binaries,
     )
-    async with start as sandbox:
-        suite = Suite(binaries, sandbox.plane.kubeconfig, NODES, folder / "runs")
+    async with start as sandbox, ssh.serving(sandbox.real_nodes, _state(sandbox)) as key:
+        assert sandbox.plane.network is not None  # there are real nodes
+        into = sandbox.plane.network.command()
+        suite = Suite(binaries, sandbox.plane.kubeconfig, NODES, folder / "runs", key, into)
         tar = _state(sandbox) / "e2e-images.tar"
         await asyncio.to_thread(images.write, tar, await suite.images(), binaries / AGNHOST)
         async with asyncio.TaskGroup() as together:

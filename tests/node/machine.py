@@ -129,7 +129,7 @@ class Machine:
         self._attached = 0
         self.restart()
 
-    def restart(self, *, flush_s: float = FLUSH_S) -> None:
+    def restart(self, *, flush_s: float = FLUSH_S, release_s: float = 1.0) -> None:
         """The plugin's process starts anew: nothing is remembered but what is on the machine."""
         self.blocking = BlockingCalls(timeout_s=5)
         self.tools = tools = Tools.made(
@@ -144,7 +144,7 @@ class Machine:
         )
         self.programs, self.operations = tools.programs, tools.operations
         self.devices, self.mounts, self.growth = tools.devices, tools.mounts, tools.growth
-        self.stager = Stager(tools)
+        self.stager = Stager(tools, release_s=release_s)
         self.publisher = Publisher(tools)
         self.expander = Expander(tools)
         self.usages = Usages(tools)

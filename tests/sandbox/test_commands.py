@@ -15,6 +15,7 @@ from provisioner.sandbox import commands
 from provisioner.sandbox.binaries import silent
 from provisioner.sandbox.build import build
 from provisioner.sandbox.programs import (
+    CHART,
     CONTROL_PLANE,
     DEFAULT_KUBERNETES,
     E2E,
@@ -63,8 +64,8 @@ def test_binaries_prints_the_folder_as_its_last_line(cache: Path) -> None:
     [
         (WHY, [], CONTROL_PLANE),
         ("", [], CONTROL_PLANE + REAL_NODE),
-        (WHY, ["--tests"], CONTROL_PLANE + SANITY),
-        ("", ["--tests"], CONTROL_PLANE + REAL_NODE + SANITY),
+        (WHY, ["--tests"], CONTROL_PLANE + SANITY + CHART),
+        ("", ["--tests"], CONTROL_PLANE + REAL_NODE + SANITY + CHART),
         ("", ["--conformance"], CONTROL_PLANE + REAL_NODE + E2E),
     ],
 )

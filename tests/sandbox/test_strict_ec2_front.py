@@ -12,7 +12,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, HTTPClientError, ReadTimeoutError
 from botocore.parsers import ResponseParserError
 
-from provisioner.sandbox.strict_ec2.client import StrictEc2, ask
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2, ask
 from provisioner.sandbox.strict_ec2.instances import make_instances
 from provisioner.sandbox.strict_ec2.lab import Lab, client, refusal, wait_until
 
@@ -62,6 +62,35 @@ def test_calls_are_counted_and_logged(strict_ec2: StrictEc2, strict_lab: Lab) ->
     ] == [("CreateVolume", "7", "ok"), ("CreateVolume", "0", "InvalidParameterValue")]
     assert strict_ec2.counts() == {"CreateVolume": 2}
     assert strict_ec2.report()["errors"] == {"CreateVolume:InvalidParameterValue": 1}
+
+
+def test_of_the_log_calls_of_some_actions_or_with_a_text_can_be_asked_for(
+    strict_ec2: StrictEc2, strict_lab: Lab
+) -> None:
+    strict_ec2.control(log=True)
+    one, other = strict_lab.volume(), strict_lab.volume()
+    strict_lab.ec2.create_tags(Resources=[one], Tags=[{"Key": "k", "Value": f"not-{other}"}])
+    strict_lab.ec2.delete_volume(VolumeId=other)
+
+    def actions(*of: str, about: str = "") -> list[str]:
+        return [each["action"] for each in strict_ec2.log(*of, about=about)]
+
+    assert actions("CreateTags", "DeleteVolume") == ["CreateTags", "DeleteVolume"]
+    assert actions(about=one) == ["CreateTags"]
+    assert actions(about=other) == ["CreateTags", "DeleteVolume"]
+    assert actions("DeleteVolume", about=one) == []
+
+
+def test_a_fault_can_be_one_access_keys_alone(strict_ec2: StrictEc2, strict_lab: Lab) -> None:
+    refused = {"action": "CreateVolume", "do": "error", "code": "UnauthorizedOperation", "n": 9}
+    strict_ec2.control(log=True, faults=[refused | {"key": "AKIASOMEBODYELSE"}])
+    strict_lab.volume()
+    [call] = strict_ec2.log()
+
+    strict_ec2.control(faults=[refused | {"key": call["key"]}])
+
+    assert refusal(strict_lab.create)[0] == "UnauthorizedOperation"
+    assert call["key"] == CREDENTIALS["AWS_ACCESS_KEY_ID"]
 
 
 def test_what_there_is_is_counted_by_state(strict_ec2: StrictEc2, strict_lab: Lab) -> None:

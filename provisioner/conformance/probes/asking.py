@@ -115,6 +115,12 @@ def _short(value: Any) -> str:
     return str(value)
 
 
+async def zone_id(lab: Lab) -> str:
+    """The id of the lab's zone, such as use1-az1."""
+    found = await lab.call("describe_availability_zones", ZoneNames=[lab.zone])
+    return str(found["AvailabilityZones"][0]["ZoneId"])
+
+
 def filtered(name: str, *values: str) -> dict[str, Any]:
     """One filter."""
     return {"Name": name, "Values": list(values)}

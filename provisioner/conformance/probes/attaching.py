@@ -375,14 +375,14 @@ RULES = (
     row(
         "attach-at-twin-device",
         "/dev/sdf and /dev/xvdf are one place: the other is refused with InvalidParameterValue.",
-        DEVICES.at("suffixes must not overlap"),
+        DEVICES.at("suffixes must not overlap; the code is assumed"),
         _NAMES,
         cheap(_device_twin, *_ATTACH, volumes=2, instance=True, seconds=15),
     ),
     row(
         "attach-at-no-device-name",
         "What is no EBS device name is refused with InvalidParameterValue.",
-        DEVICES,
+        DEVICES.at("the code is assumed"),
         _NAMES,
         cheap(_device_is_one, *_ATTACH, volumes=1, instance=True),
     ),
@@ -396,7 +396,7 @@ RULES = (
     row(
         "attach-needs-a-device",
         "AttachVolume without a device name is refused with MissingParameter.",
-        MODEL.at("AttachVolume Device: required"),
+        MODEL.at("AttachVolume Device: required; the code is assumed"),
         _NAMES,
         cheap(_device_is_needed, *_ATTACH, volumes=1, instance=True),
     ),
@@ -432,7 +432,7 @@ RULES = (
         "An instance takes as many devices as EbsInfo.MaximumEbsAttachments says, its root volume "
         "and, where the limit is shared, its further interfaces counted; one more is refused with "
         "AttachmentLimitExceeded.",
-        LIMITS.at("EC2 API model, EbsInfo"),
+        LIMITS.at("EC2 API model, EbsInfo; AttachVolume: AttachmentLimitExceeded"),
         rests(
             "Pods would be scheduled to nodes that take no more volumes.",
             "model/instance_type_limit.py",
@@ -483,7 +483,7 @@ RULES = (
     row(
         "shared-once-by-each",
         "A volume with Multi-Attach is refused to an instance that has it, with VolumeInUse.",
-        MULTI_ATTACH.at("one mapping per instance"),
+        MULTI_ATTACH.at("one mapping per instance; the code is assumed"),
         _ONE_WRITER,
         Probe(_shared_once_each, _ATTACH, _SHARED_USE),
     ),

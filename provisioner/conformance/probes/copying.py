@@ -195,7 +195,7 @@ RULES = (
     row(
         "copy-not-smaller",
         "A copy smaller than its source is refused with InvalidParameterValue.",
-        MODEL.at("CopyVolumes Size: equal or larger"),
+        MODEL.at("CopyVolumes Size: equal or larger; the code is assumed"),
         _CLONE,
         cheap(_smaller, *_COPY, volumes=2, copies=1),
     ),
@@ -247,7 +247,7 @@ RULES = (
         "copy-five-in-a-region",
         "Five copies of a Region are in progress at once; one more is refused with "
         "CopyVolumesLimitExceeded.",
-        COPYING,
+        COPYING.at("the code is assumed"),
         _PACE,
         cheap(_six, *_STATUS, volumes=6, copies=6, seconds=30, alone=True),
     ),

@@ -24,6 +24,7 @@ from provisioner.conformance.probes.asking import (
     tagged,
     try_accepted,
     try_refused,
+    zone_id,
 )
 from provisioner.conformance.probes.sources import (
     DRIVER,
@@ -61,24 +62,20 @@ async def _zone_exists(lab: Lab) -> Finding:
 
 
 async def _zone_is_named_once(lab: Lab) -> Finding:
-    zone_id = await _zone_id(lab)
-    return await try_refused(lab, "InvalidParameterCombination", AvailabilityZoneId=zone_id)
+    return await try_refused(
+        lab, "InvalidParameterCombination", AvailabilityZoneId=await zone_id(lab)
+    )
 
 
 async def _zone_by_id(lab: Lab) -> Finding:
-    zone_id = await _zone_id(lab)
+    named = await zone_id(lab)
     try:
-        reply = await made(lab, AvailabilityZone=None, AvailabilityZoneId=zone_id)
+        reply = await made(lab, AvailabilityZone=None, AvailabilityZoneId=named)
     except RefusedError as no:
-        return Refuted(f"CreateVolume in {zone_id} was refused with {no}.")
+        return Refuted(f"CreateVolume in {named} was refused with {no}.")
     zone, shown = reply.get("AvailabilityZone"), reply.get("AvailabilityZoneId")
-    seen = f"CreateVolume in {zone_id} answered zone {zone} with id {shown}."
-    return held((zone, shown) == (lab.zone, zone_id), seen)
-
-
-async def _zone_id(lab: Lab) -> str:
-    found = await lab.call("describe_availability_zones", ZoneNames=[lab.zone])
-    return str(found["AvailabilityZones"][0]["ZoneId"])
+    seen = f"CreateVolume in {named} answered zone {zone} with id {shown}."
+    return held((zone, shown) == (lab.zone, named), seen)
 
 
 async def _dry_run_validates(lab: Lab) -> Finding:
@@ -248,7 +245,7 @@ RULES = (
     row(
         "create-names-a-zone-once",
         "CreateVolume with a zone's name and its id is refused with InvalidParameterCombination.",
-        MODEL.at("CreateVolume AvailabilityZoneId: either, not both"),
+        MODEL.at("CreateVolume AvailabilityZoneId: either, not both; the code is assumed"),
         _IDS,
         cheap(_zone_is_named_once, "CreateVolume", "DescribeAvailabilityZones"),
     ),
@@ -275,19 +272,19 @@ RULES = (
             "ec2/ceilings.py",
             "controller/ownership/aws_access.py",
         ),
-        cheap(_dry_run_makes_nothing, "CreateVolume", "DescribeVolumes"),
+        cheap(_dry_run_makes_nothing, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "create-needs-a-size-or-snapshot",
         "CreateVolume with neither size nor snapshot is refused with MissingParameter.",
-        MODEL.at("CreateVolume Size: you must specify either"),
+        MODEL.at("CreateVolume Size: you must specify either; the code is assumed"),
         rests("An empty size would make a volume of a default size.", "ec2/volumes.py"),
         cheap(_size_or_snapshot, "CreateVolume"),
     ),
     row(
         "create-size-is-a-whole-number",
         "A size that is no whole number is refused with InvalidParameterValue.",
-        MODEL.at("CreateVolume Size: integer"),
+        MODEL.at("CreateVolume Size: integer; the code is assumed"),
         rests("A size could be rounded down, below what the claim asks for.", "model/quantity.py"),
         cheap(_size_is_a_number, "CreateVolume"),
     ),
@@ -330,7 +327,7 @@ RULES = (
         "multi-attach-types",
         "Multi-Attach is for io1 and io2; CreateVolume refuses it for others with "
         "InvalidParameterCombination.",
-        MODEL.at("CreateVolume MultiAttachEnabled"),
+        MODEL.at("CreateVolume MultiAttachEnabled; the code is assumed"),
         rests("A shared volume would be promised that EC2 does not make.", "model/volume_type.py"),
         cheap(_multi_attach_types, "CreateVolume"),
     ),
@@ -361,7 +358,7 @@ RULES = (
     row(
         "initialization-rate-needs-a-snapshot",
         "VolumeInitializationRate without a snapshot is refused with InvalidParameterCombination.",
-        MODEL.at("CreateVolume VolumeInitializationRate: snapshots only"),
+        MODEL.at("CreateVolume VolumeInitializationRate: snapshots only; the code is assumed"),
         rests(
             "A class with a rate would fail, or cost, for empty volumes.",
             "controller/provisioning/plan_rules.py",
@@ -372,7 +369,7 @@ RULES = (
         "key-needs-encryption",
         "KmsKeyId without Encrypted is refused with InvalidParameterDependency, unless the Region "
         "encrypts by default.",
-        MODEL.at("CreateVolume KmsKeyId: Encrypted must be true"),
+        MODEL.at("CreateVolume KmsKeyId: Encrypted must be true; the code is assumed"),
         rests(
             "A volume would be made without encryption although a key was named.",
             "classes/storage_class_rules.py",
@@ -412,6 +409,14 @@ RULES = (
         "outpost-serves-its-own",
         "An attachment across the edge of an Outpost is refused with UnsupportedOperation.",
         assumed("AWS Outposts user guide; nobody quotes the code"),
+        rests("A pod would wait without a clear event.", "ec2/error_codes.py"),
+        "It needs an Outpost.",
+    ),
+    row(
+        "outpost-elsewhere",
+        "CreateVolume on an Outpost of another zone is refused with InvalidParameterCombination, "
+        "CreateSnapshot on one that does not have the volume with InvalidParameterValue.",
+        assumed("nobody quotes the codes"),
         rests("A pod would wait without a clear event.", "ec2/error_codes.py"),
         "It needs an Outpost.",
     ),

@@ -211,6 +211,14 @@ async def _filter_values(lab: Lab) -> Finding:
     )
 
 
+async def _filters(lab: Lab) -> Finding:
+    tags = [filtered(f"tag:{number}", "1") for number in range(51)]
+    return all_held(
+        await accepted(lab, "describe_volumes", Filters=tags[:50]),
+        await refused(lab, "FilterLimitExceeded", "describe_volumes", Filters=tags),
+    )
+
+
 async def _filter_values_of_all(lab: Lab) -> Finding:
     ids = [lab.missing_id("volume") for _ in range(199)]
     some = [filtered("volume-id", *ids), filtered("status", "available", "in-use")]
@@ -254,7 +262,7 @@ RULES = (
         "names that id and no other.",
         observed("aws-ebs-csi-driver #2817"),
         _BATCHES,
-        cheap(_only_missing_named, "DescribeVolumes", volumes=1),
+        cheap(_only_missing_named, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-names-all-missing",
@@ -282,7 +290,7 @@ RULES = (
         "An id that comes twice is answered once.",
         assumed("nobody quotes a refusal"),
         _LOOK,
-        cheap(_id_twice, "DescribeVolumes", volumes=1),
+        cheap(_id_twice, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-thousand-ids",
@@ -296,12 +304,12 @@ RULES = (
         "With MaxResults, pages hold every volume once, until there is no NextToken.",
         MODEL.at("DescribeVolumes NextToken"),
         _PAGES,
-        cheap(_pages, "DescribeVolumes", volumes=6, seconds=15),
+        cheap(_pages, "CreateVolume", "DescribeVolumes", volumes=6, seconds=15),
     ),
     row(
         "describe-page-size",
         "MaxResults is 5 to 1,000; less is refused with InvalidParameterValue.",
-        MODEL.at("DescribeVolumes MaxResults"),
+        _PAGINATION.at("MaxResults; the code is assumed"),
         _PAGES,
         cheap(_page_size, "DescribeVolumes"),
     ),
@@ -317,7 +325,7 @@ RULES = (
         "MaxResults with ids is refused with InvalidParameterCombination.",
         observed("botocore's older models and error texts; today's page is silent"),
         rests("Nothing: ids are never sent with MaxResults.", "ec2/volumes.py"),
-        cheap(_page_of_ids, "DescribeVolumes", volumes=1),
+        cheap(_page_of_ids, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-bad-page-token",
@@ -332,7 +340,7 @@ RULES = (
         "The filter volume-id returns the volumes that exist, and refuses none for the others.",
         assumed("it is a filter like others"),
         _LOOK,
-        cheap(_filter_by_id, "DescribeVolumes", volumes=1),
+        cheap(_filter_by_id, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "filter-values-are-alternatives",
@@ -365,16 +373,23 @@ RULES = (
     row(
         "filter-that-does-not-exist",
         "A filter that EC2 does not have is refused with InvalidParameterValue, client-token too.",
-        MODEL.at("DescribeVolumes Filters: the list"),
+        MODEL.at("DescribeVolumes Filters: the list; the code is assumed"),
         rests("Volumes could be found by token instead of by tag.", "ec2/lookups.py"),
         cheap(_no_such_filter, "DescribeVolumes"),
     ),
     row(
         "filter-values-limit",
         "A filter has up to 200 values; more are refused with FilterLimitExceeded.",
-        _FILTERS.at("200 values"),
+        _FILTERS.at("200 values; the code is assumed"),
         _BATCHES,
         cheap(_filter_values, "DescribeVolumes"),
+    ),
+    row(
+        "filters-limit",
+        "A call has up to 50 filters; more are refused with FilterLimitExceeded.",
+        _FILTERS.at("50 filters; the code is assumed to be that of values"),
+        rests("Nothing: the product sends three at most.", "ec2/volumes.py"),
+        cheap(_filters, "DescribeVolumes"),
     ),
     row(
         "filter-values-limit-of-all",
@@ -395,7 +410,7 @@ RULES = (
         "Volumes can be filtered by zone, type, size, state and Multi-Attach.",
         MODEL.at("DescribeVolumes Filters: the list"),
         rests("The use of a quota could not be counted.", "ec2/usage.py", "ec2/volumes.py"),
-        cheap(_fields, "DescribeVolumes", volumes=1),
+        cheap(_fields, "CreateVolume", "DescribeVolumes", volumes=1),
     ),
     row(
         "describe-dry-run",

@@ -212,7 +212,7 @@ RULES = (
         "\"'available' state\".",
         DRIVER.at("#1801"),
         _DONE,
-        cheap(_detach_available, *_ACTIONS, volumes=1),
+        cheap(_detach_available, "CreateVolume", "DetachVolume", volumes=1),
     ),
     row(
         "detach-from-another-instance",
@@ -247,7 +247,7 @@ RULES = (
     row(
         "detach-of-shared",
         "DetachVolume of a volume with Multi-Attach needs the instance (MissingParameter).",
-        MULTI_ATTACH,
+        MULTI_ATTACH.at("the code is assumed"),
         rests("Nothing: the product names the instance.", "ec2/attachments.py"),
         Probe(
             _detach_shared,
@@ -278,7 +278,15 @@ RULES = (
             "controller/deleting/flow.py",
             "controller/deleting/rules.py",
         ),
-        cheap(_delete_attached, *_ACTIONS, "DeleteVolume", volumes=1, instance=True, seconds=15),
+        cheap(
+            _delete_attached,
+            "CreateVolume",
+            "AttachVolume",
+            "DeleteVolume",
+            volumes=1,
+            instance=True,
+            seconds=15,
+        ),
     ),
     row(
         "delete-while-creating",

@@ -134,7 +134,7 @@ RULES = (
     row(
         "instances-pages-of-ids",
         "DescribeInstances with ids and MaxResults is refused with InvalidParameterCombination.",
-        MODEL.at("DescribeInstances MaxResults: not with instance IDs"),
+        MODEL.at("DescribeInstances MaxResults: not with instance IDs; the code is assumed"),
         rests("Nothing: ids are never sent with MaxResults.", "ec2/attachments.py"),
         cheap(_pages_of_ids, *_READ, instance=True),
     ),

@@ -42,7 +42,7 @@ def _size(kind: str, least: int, most: int) -> Rule:
         f"size-of-{kind}",
         f"A {kind} volume has {least:,} to {most:,} GiB; CreateVolume refuses others with "
         "InvalidParameterValue.",
-        MODEL.at("CreateVolume Size"),
+        MODEL.at("CreateVolume Size; the code is assumed"),
         _SIZE,
         cheap(_sized(kind, least, most), "CreateVolume"),
     )
@@ -67,7 +67,7 @@ def _iops(kind: str, least: int, most: int) -> Rule:
         f"iops-of-{kind}",
         f"A {kind} volume has {least:,} to {most:,} IOPS; CreateVolume refuses others "
         "(InvalidParameterValue or InvalidParameterCombination).",
-        MODEL.at("CreateVolume Iops; a Region may have less"),
+        MODEL.at("CreateVolume Iops, a Region may have less; the code is assumed"),
         _IOPS,
         cheap(_with_iops(kind, least, most), "CreateVolume"),
     )
@@ -180,7 +180,7 @@ RULES = (
     row(
         "iops-of-other-types",
         "IOPS for gp2, st1, sc1 and standard are refused with InvalidParameterCombination.",
-        MODEL.at("CreateVolume Iops: only gp3, io1 and io2"),
+        MODEL.at("CreateVolume Iops: only gp3, io1 and io2; the code is assumed"),
         _IOPS,
         cheap(_iops_not_taken, "CreateVolume"),
     ),
@@ -201,7 +201,7 @@ RULES = (
     row(
         "throughput-of-other-types",
         "Throughput for other types than gp3 is refused with InvalidParameterCombination.",
-        MODEL.at("CreateVolume Throughput: only gp3"),
+        MODEL.at("CreateVolume Throughput: only gp3; the code is assumed"),
         _IOPS,
         cheap(_throughput_types, "CreateVolume"),
     ),

@@ -16,6 +16,7 @@ from provisioner.conformance.probe import (
     VolumeUse,
 )
 from provisioner.conformance.probes.asking import (
+    accepted,
     all_held,
     cheap,
     filtered,
@@ -48,8 +49,10 @@ _SHAPES = rests(
     "model/volume_type.py",
 )
 _BAD = ("InvalidParameterValue", "InvalidParameterCombination")
+_STATES = ("modifying", "optimizing", "completed")
 _COMPLETED_WITHIN_S = 1200.0
 _BUDGET = 4
+_LARGE_GIB = 200  # gp2 has 250 MiB/s from 170 GiB on
 _SHARED = {"VolumeType": "io2", "Iops": 100, "MultiAttachEnabled": True}
 _SHARED_USE = Usage((VolumeUse(4, "io2", iops=100),), seconds=10)
 
@@ -96,6 +99,9 @@ async def _grows(lab: Lab) -> Finding:
 async def _size_shows(lab: Lab) -> Finding:
     volume_id = await lab.volume()
     await _modify(lab, volume_id, Size=2)
+    early = (await lab.describe(volume_id))["Size"]
+    if await _state(lab, volume_id, *_STATES, within_s=60) == "modifying" and early != 1:
+        return Refuted("DescribeVolumes showed the new size while the modification was modifying.")
     await _state(lab, volume_id, "optimizing", "completed", within_s=300)
 
     async def shown() -> bool:
@@ -132,7 +138,7 @@ async def _nothing_changes(lab: Lab) -> Finding:
         reply = await _modify(lab, volume_id, Size=1)
     except RefusedError as no:
         return Refuted(f"ModifyVolume to the size that it has was refused with {no}.")
-    state = await _state(lab, volume_id, "modifying", "optimizing", "completed", within_s=30)
+    state = await _state(lab, volume_id, *_STATES, within_s=30)
     seen = f"ModifyVolume to the size that it has answered {reply.get('ModificationState')}."
     return held(state != "", seen)
 
@@ -166,7 +172,7 @@ async def _never(lab: Lab) -> Finding:
 async def _never_fails_all(lab: Lab) -> Finding:
     changed, other = await asyncio.gather(lab.volume(), lab.volume())
     await _modify(lab, changed, Size=2)
-    await _state(lab, changed, "modifying", "optimizing", "completed", within_s=60)
+    await _state(lab, changed, *_STATES, within_s=60)
     return await refused(
         lab,
         "InvalidVolumeModification.NotFound",
@@ -232,6 +238,14 @@ async def _other_type(lab: Lab) -> Finding:
     return held(found == (3000, 125), f"gp2 of 1 GiB becomes gp3 with {found[0]}, {found[1]}.")
 
 
+async def _large_gp2(lab: Lab) -> Finding:
+    volume_id = await lab.volume(_LARGE_GIB, VolumeType="gp2")
+    modification = await _modify(lab, volume_id, VolumeType="gp3")
+    found = (modification.get("TargetIops"), modification.get("TargetThroughput"))
+    seen = f"gp2 of {_LARGE_GIB} GiB becomes gp3 with {found[0]} IOPS, {found[1]} MiB/s."
+    return held(found == (3000, 250), seen)
+
+
 async def _keeps_iops(lab: Lab) -> Finding:
     volume_id = await lab.volume(8, Iops=3100)
     modification = await _modify(lab, volume_id, Size=9)
@@ -286,7 +300,10 @@ async def _shared_type(lab: Lab) -> Finding:
     volume_id = await lab.volume(4, **_SHARED)
     codes = ("UnsupportedOperation", *_BAD)
     asked = {"VolumeId": volume_id, "VolumeType": "io1", "Iops": 100}
-    return await refused(lab, codes, "modify_volume", **asked)
+    return all_held(
+        await refused(lab, codes, "modify_volume", **asked),
+        await accepted(lab, "modify_volume", VolumeId=volume_id, Size=5),
+    )
 
 
 async def _shared_switch(lab: Lab) -> Finding:
@@ -312,7 +329,7 @@ async def _share_gp3(lab: Lab) -> Finding:
     )
 
 
-_IO1 = Usage((VolumeUse(4, "io1", iops=100),), seconds=10)
+_IO1 = Usage((VolumeUse(5, "io1", iops=100),), seconds=10)
 
 
 async def _io1_switch(lab: Lab) -> Finding:
@@ -345,7 +362,7 @@ RULES = (
     ),
     row(
         "modify-size-at-optimizing",
-        "The new size shows once the modification is optimizing.",
+        "The new size shows once the modification is optimizing, and not before.",
         MODIFYING.at("Monitor the progress of volume modifications"),
         _GROWTH,
         cheap(_size_shows, *_MODIFY, volumes=2, seconds=60),
@@ -355,12 +372,12 @@ RULES = (
         "ModifyVolume while one is running is refused with IncorrectModificationState.",
         ERRORS.at("IncorrectModificationState"),
         _LIMIT,
-        cheap(_one_at_a_time, *_MODIFY, volumes=3, seconds=30),
+        cheap(_one_at_a_time, *_MODIFY, volumes=4, seconds=30),
     ),
     row(
         "modify-never-shrinks",
         "A smaller size is refused with InvalidParameterValue.",
-        MODIFYING.at("Limitations"),
+        MODIFYING.at("Limitations; the code is assumed"),
         rests("Data would be cut off.", "controller/modifying/shape_rules.py"),
         cheap(_shrinks, *_MODIFY, volumes=2),
     ),
@@ -384,7 +401,7 @@ RULES = (
         "ModifyVolume of a volume that is creating is refused with IncorrectState.",
         assumed("it must be in-use or available"),
         _GROWTH,
-        cheap(_while_creating, *_MODIFY, volumes=2),
+        cheap(_while_creating, "CreateVolume", "ModifyVolume", "DescribeVolumes", volumes=3),
     ),
     row(
         "modify-of-missing",
@@ -441,7 +458,7 @@ RULES = (
         "modify-within-the-types-limits",
         "ModifyVolume refuses what CreateVolume refuses (InvalidParameterValue, "
         "InvalidParameterCombination, UnknownVolumeType).",
-        MODEL.at("ModifyVolume"),
+        MODEL.at("ModifyVolume; the code is assumed"),
         _SHAPES,
         cheap(_bounds, *_MODIFY, volumes=1),
     ),
@@ -451,6 +468,13 @@ RULES = (
         MODIFYING.at("Requirements: the larger of the source's and the type's"),
         _SHAPES,
         cheap(_other_type, *_MODIFY, volumes=1),
+    ),
+    row(
+        "modify-large-gp2-to-gp3",
+        "A gp2 volume of more than 170 GiB that becomes gp3 keeps its 250 MiB/s.",
+        MODIFYING.at("Requirements: the larger of the source's and the type's"),
+        _SHAPES,
+        Probe(_large_gp2, _MODIFY, Usage((VolumeUse(_LARGE_GIB, "gp2"),))),
     ),
     row(
         "modify-keeps-iops",
@@ -463,7 +487,7 @@ RULES = (
         "modify-page-size",
         "MaxResults of DescribeVolumesModifications is 500 at most; more is refused with "
         "InvalidParameterValue.",
-        MODEL.at("DescribeVolumesModifications MaxResults"),
+        MODEL.at("DescribeVolumesModifications MaxResults; the code is assumed"),
         rests("Looks at modifications would fail.", "ec2/modifications.py"),
         cheap(_page_size, "DescribeVolumesModifications"),
     ),
@@ -492,23 +516,23 @@ RULES = (
     row(
         "share-other-types",
         "ModifyVolume refuses Multi-Attach for gp3 with InvalidParameterCombination.",
-        MULTI_ATTACH,
+        MULTI_ATTACH.at("the code is assumed"),
         _SHAPES,
         cheap(_share_gp3, *_MODIFY, volumes=1),
     ),
     row(
         "shared-keeps-its-type",
-        "The type of a volume with Multi-Attach cannot be changed (UnsupportedOperation, or "
-        "InvalidParameter…).",
-        MULTI_ATTACH,
+        "The type of an io2 volume with Multi-Attach cannot be changed (UnsupportedOperation, or "
+        "InvalidParameter…), its size can.",
+        MULTI_ATTACH.at("the code is assumed"),
         _SHAPES,
-        Probe(_shared_type, _MODIFY, _SHARED_USE),
+        Probe(_shared_type, _MODIFY, Usage((VolumeUse(5, "io2", iops=100),), seconds=10)),
     ),
     row(
         "shared-switch-while-attached",
         "Multi-Attach cannot be switched while the volume is attached (IncorrectState or "
         "InvalidParameterCombination).",
-        MULTI_ATTACH,
+        MULTI_ATTACH.at("the code is assumed"),
         rests("Nothing: the product does not switch it.", "controller/modifying/shape_rules.py"),
         Probe(
             _shared_switch,
@@ -519,7 +543,7 @@ RULES = (
     row(
         "shared-io1-switch",
         "Multi-Attach of io1 cannot be switched after creation (InvalidParameterCombination).",
-        MULTI_ATTACH,
+        MULTI_ATTACH.at("the code is assumed"),
         rests("A change of such a volume would wait without a clear event.", "ec2/error_codes.py"),
         Probe(_io1_switch, _MODIFY, _IO1),
     ),
@@ -527,7 +551,7 @@ RULES = (
         "shared-io1-modification",
         "An io1 volume with Multi-Attach cannot be modified (UnsupportedOperation, or "
         "InvalidParameter…).",
-        MULTI_ATTACH,
+        MULTI_ATTACH.at("the code is assumed"),
         rests("A change of such a volume would wait without a clear event.", "ec2/error_codes.py"),
         Probe(_io1_shared, _MODIFY, _IO1),
     ),

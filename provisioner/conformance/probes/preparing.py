@@ -8,7 +8,15 @@ from typing import Any
 
 from provisioner.conformance.lab import Lab
 from provisioner.conformance.probe import CannotRunError, Confirmed, Finding, RefusedError, Refuted
-from provisioner.conformance.probes.asking import all_held, cheap, held, outcome, refused
+from provisioner.conformance.probes.asking import (
+    accepted,
+    all_held,
+    cheap,
+    held,
+    outcome,
+    refused,
+    zone_id,
+)
 from provisioner.conformance.probes.sources import (
     FAST_RESTORE,
     MODEL,
@@ -72,12 +80,11 @@ async def _not_enabled(lab: Lab) -> Finding:
 async def _ten_snapshots(lab: Lab) -> Finding:
     ids = [lab.missing_id("snapshot") for _ in range(11)]
     codes = ("InvalidRequest", "InvalidParameterValue")
-    return await refused(
-        lab,
-        codes,
-        "enable_fast_snapshot_restores",
-        SourceSnapshotIds=ids,
-        AvailabilityZones=[lab.zone],
+    operation, zones = "enable_fast_snapshot_restores", [lab.zone]
+    return all_held(
+        await accepted(lab, operation, SourceSnapshotIds=ids[:10], AvailabilityZones=zones),
+        await refused(lab, codes, operation, SourceSnapshotIds=ids, AvailabilityZones=zones),
+        await refused(lab, "MissingParameter", operation, AvailabilityZones=zones),
     )
 
 
@@ -89,6 +96,14 @@ async def _fast_zones(lab: Lab) -> Finding:
         await refused(lab, ("MissingParameter", *_BAD), operation, **asked),
         await refused(
             lab, (*_BAD, "InvalidZone.NotFound"), operation, **asked, AvailabilityZones=wrong
+        ),
+        await refused(
+            lab,
+            _BAD,
+            operation,
+            **asked,
+            AvailabilityZones=[lab.zone],
+            AvailabilityZoneIds=[await zone_id(lab)],
         ),
     )
 
@@ -153,6 +168,7 @@ async def _lock_bounds(lab: Lab) -> Finding:
     return all_held(
         await refused(lab, _BAD, "lock_snapshot", **asked, LockDuration=0),
         await refused(lab, _BAD, "lock_snapshot", **asked, LockDuration=36_501),
+        await refused(lab, _BAD, "lock_snapshot", **asked, ExpirationDate="2020-01-01T00:00:00Z"),
     )
 
 
@@ -179,13 +195,15 @@ async def _lock_mode(lab: Lab) -> Finding:
     return await refused(lab, _BAD, "lock_snapshot", **asked)
 
 
-_ACTIONS = ("CreateVolume", "CreateSnapshot", "LockSnapshot", "UnlockSnapshot", "DeleteSnapshot")
+_LOCK_ONLY = ("CreateVolume", "CreateSnapshot", "LockSnapshot")
+_UNLOCK = (*_LOCK_ONLY, "UnlockSnapshot")
+_ACTIONS = (*_UNLOCK, "DeleteSnapshot")
 RULES = (
     row(
         "fast-restore-pairs-fail-alone",
         "EnableFastSnapshotRestores succeeds as a call, and says in the reply for which pairs of "
         "snapshot and zone it failed (InvalidSnapshot.NotFound).",
-        MODEL.at("EnableFastSnapshotRestores Unsuccessful"),
+        MODEL.at("EnableFastSnapshotRestores Unsuccessful; the code is assumed"),
         _FAST,
         cheap(_pairs_fail_alone, "EnableFastSnapshotRestores"),
     ),
@@ -200,18 +218,19 @@ RULES = (
     row(
         "fast-restore-ten-snapshots",
         "EnableFastSnapshotRestores names up to 10 snapshots; more are refused with InvalidRequest "
-        "or InvalidParameterValue.",
+        "or InvalidParameterValue, none with MissingParameter.",
         observed("pingcap/tidb #48505"),
         rests("Nothing: the product names one.", "ec2/snapshots.py"),
         cheap(_ten_snapshots, "EnableFastSnapshotRestores"),
     ),
     row(
         "fast-restore-zones",
-        "EnableFastSnapshotRestores without a zone, or with one that does not exist, is refused "
-        "(MissingParameter, InvalidParameterValue).",
+        "EnableFastSnapshotRestores without a zone, with one that does not exist, or with names "
+        "and ids, is refused (MissingParameter, InvalidParameterValue or "
+        "InvalidParameterCombination).",
         assumed("texts quoted in public issues"),
         _FAST,
-        cheap(_fast_zones, "EnableFastSnapshotRestores"),
+        cheap(_fast_zones, "EnableFastSnapshotRestores", "DescribeAvailabilityZones"),
     ),
     row(
         "fast-restore-states",
@@ -224,7 +243,7 @@ RULES = (
         "fast-restore-quota",
         "Five snapshots of a Region have fast restores; one more is unsuccessful, with a code that "
         "nobody quotes (here FastSnapshotRestoreLimitExceeded).",
-        FAST_RESTORE.at("quota; an older copy says 50"),
+        FAST_RESTORE.at("quota; an older copy says 50; the code is ours"),
         _FAST,
         _COST,
     ),
@@ -248,7 +267,7 @@ RULES = (
         "A pending snapshot can be locked.",
         MODEL.at("LockSnapshot: pending or complete"),
         _LOCK,
-        cheap(_locks_pending, *_ACTIONS, volumes=1, snapshots=1),
+        cheap(_locks_pending, *_UNLOCK, volumes=1, snapshots=1),
     ),
     row(
         "lock-shown",
@@ -257,7 +276,7 @@ RULES = (
         _LOCK,
         cheap(
             _lock_shown,
-            *_ACTIONS,
+            *_UNLOCK,
             "DescribeLockedSnapshots",
             volumes=1,
             snapshots=1,
@@ -266,31 +285,41 @@ RULES = (
     ),
     row(
         "lock-duration",
-        "A lock is for 1 to 36,500 days (InvalidParameterValue or InvalidParameterCombination).",
-        MODEL.at("LockSnapshot LockDuration"),
+        "A lock is for 1 to 36,500 days, and its end is not past (InvalidParameterValue or "
+        "InvalidParameterCombination).",
+        MODEL.at(
+            "LockSnapshot LockDuration; that the end is checked is assumed; the code is assumed"
+        ),
         rests("A class would be refused too late.", "controller/snapshotting/class_rules.py"),
-        cheap(_lock_bounds, *_ACTIONS, volumes=1, snapshots=1, seconds=120),
+        cheap(_lock_bounds, *_LOCK_ONLY, volumes=1, snapshots=1, seconds=120),
     ),
     row(
         "lock-ends-once",
         "A lock has a duration or an end, not both and not neither (InvalidParameterCombination).",
-        MODEL.at("LockSnapshot: one of the two"),
+        MODEL.at("LockSnapshot: one of the two; the code is assumed"),
         rests("A class would be refused too late.", "controller/snapshotting/class_rules.py"),
-        cheap(_lock_end, *_ACTIONS, volumes=1, snapshots=1, seconds=120),
+        cheap(_lock_end, *_LOCK_ONLY, volumes=1, snapshots=1, seconds=120),
     ),
     row(
         "lock-cooling-off",
         "A cooling-off period is for compliance mode only (InvalidParameterCombination).",
-        MODEL.at("LockSnapshot CoolOffPeriod"),
+        MODEL.at("LockSnapshot CoolOffPeriod; the code is assumed"),
         rests("A class would be refused too late.", "controller/snapshotting/class_rules.py"),
-        cheap(_lock_cool_off, *_ACTIONS, volumes=1, snapshots=1, seconds=120),
+        cheap(_lock_cool_off, *_LOCK_ONLY, volumes=1, snapshots=1, seconds=120),
+    ),
+    row(
+        "lock-cooling-off-hours",
+        "A cooling-off period is 1 to 72 hours (InvalidParameterValue).",
+        MODEL.at("LockSnapshot CoolOffPeriod; the code is assumed"),
+        rests("A class would be refused too late.", "controller/snapshotting/class_rules.py"),
+        "If EC2 accepted it, the snapshot would be locked in compliance mode.",
     ),
     row(
         "lock-modes",
         "A lock is in governance or compliance mode (InvalidParameterValue).",
-        MODEL.at("LockSnapshot LockMode"),
+        MODEL.at("LockSnapshot LockMode; the code is assumed"),
         rests("A class would be refused too late.", "controller/snapshotting/class_rules.py"),
-        cheap(_lock_mode, *_ACTIONS, volumes=1, snapshots=1, seconds=120),
+        cheap(_lock_mode, *_LOCK_ONLY, volumes=1, snapshots=1, seconds=120),
     ),
     row(
         "lock-of-compliance",

@@ -58,6 +58,7 @@ _RESTORE = rests(
     "controller/sources/origin.py",
 )
 _INTERVAL_S = 16.0
+_PAGES = 20
 
 
 async def _taken(lab: Lab, volume_id: str) -> dict[str, object]:
@@ -238,8 +239,14 @@ async def _of_others(lab: Lab) -> Finding:
     me = ours["Snapshots"][0]["OwnerId"]
     mine = await lab.call("describe_snapshots", OwnerIds=["self"], MaxResults=1000)
     owners = {each["OwnerId"] for each in mine["Snapshots"]}
-    everybody = await lab.call("describe_snapshots", MaxResults=1000)
-    others = {each["OwnerId"] for each in everybody["Snapshots"]} - {me}
+    others: set[str] = set()
+    token: dict[str, str] = {}
+    for _ in range(_PAGES):  # a page may hold few, or none
+        everybody = await lab.call("describe_snapshots", MaxResults=1000, **token)
+        others |= {each["OwnerId"] for each in everybody["Snapshots"]} - {me}
+        if others or not (following := everybody.get("NextToken")):
+            break
+        token = {"NextToken": following}
     seen = f"OwnerIds self shows owners {len(owners)}, nothing shows {len(others)} others."
     return held(owners == {me} and bool(others), seen)
 
@@ -338,7 +345,7 @@ RULES = (
     ),
     row(
         "snapshot-interval-ends",
-        "After 16 s a second snapshot of a volume is accepted, though the first be pending.",
+        "After 16 s a second snapshot of a volume is accepted.",
         ERRORS.at("SnapshotCreationPerVolumeRateExceeded"),
         _RATE,
         cheap(_fifteen_seconds, *_SNAPSHOT, volumes=1, snapshots=2, seconds=30),
@@ -358,26 +365,26 @@ RULES = (
         "snapshot-five-pending",
         "Five snapshots of a volume may be pending; one more is refused with "
         "ConcurrentSnapshotLimitExceeded.",
-        documented("Amazon EBS endpoints and quotas"),
+        documented("Amazon EBS endpoints and quotas; the code is assumed"),
         _RATE,
         cheap(_five_pending, *_SNAPSHOT, volumes=1, snapshots=6, seconds=120),
     ),
     row(
         "snapshot-one-pending",
         "One snapshot of an st1 or sc1 volume may be pending (ConcurrentSnapshotLimitExceeded).",
-        documented("Amazon EBS endpoints and quotas"),
+        documented("Amazon EBS endpoints and quotas; the code is assumed"),
         _RATE,
         Probe(
             _one_pending,
             _SNAPSHOT,
-            Usage((VolumeUse(125, "sc1"),), snapshots_gib=125, seconds=60),
+            Usage((VolumeUse(125, "sc1"),), snapshots_gib=250, seconds=60),
         ),
     ),
     row(
         "snapshot-quotas",
         "100 snapshots of an account may be pending (ConcurrentSnapshotLimitExceeded), and 100,000 "
         "be kept in a Region (SnapshotLimitExceeded).",
-        documented("Amazon EBS endpoints and quotas, an undated copy"),
+        documented("Amazon EBS endpoints and quotas, an undated copy; the code is assumed"),
         _RATE,
         "It would need more than 100 snapshots that take long.",
     ),
@@ -469,7 +476,7 @@ RULES = (
     row(
         "restore-not-smaller",
         "A volume smaller than its snapshot is refused with InvalidParameterValue.",
-        MODEL.at("CreateVolume Size: equal or larger"),
+        MODEL.at("CreateVolume Size: equal or larger; the code is assumed"),
         _RESTORE,
         cheap(_too_small, *_SNAPSHOT, volumes=3, snapshots=2, seconds=120),
     ),
@@ -516,7 +523,7 @@ RULES = (
     row(
         "restore-rate-bounds",
         "VolumeInitializationRate is 100 to 300 MiB/s (InvalidParameterValue).",
-        INITIALIZING,
+        INITIALIZING.at("the code is assumed"),
         rests(
             "A class would be refused that EC2 takes, or the other way round.",
             "classes/storage_class_rules.py",
@@ -527,7 +534,7 @@ RULES = (
         "restore-rate-of-the-region",
         "All rates of a Region add up to 5,000 MiB/s at most; more is refused, with a code that "
         "nobody quotes (here VolumeInitializationRateLimitExceeded).",
-        INITIALIZING,
+        INITIALIZING.at("the code is ours"),
         rests("A claim would fail for good where it should wait.", "ec2/error_codes.py"),
         "It would need 17 large volumes that are initialized at a price.",
     ),

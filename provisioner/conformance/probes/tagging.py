@@ -7,8 +7,11 @@ from provisioner.conformance.probe import (
     Confirmed,
     Finding,
     NotSeenError,
+    Probe,
     RefusedError,
     Refuted,
+    Usage,
+    VolumeUse,
 )
 from provisioner.conformance.probes.asking import (
     all_held,
@@ -193,19 +196,22 @@ async def _no_id(lab: Lab) -> Finding:
 
 async def _no_tags(lab: Lab) -> Finding:
     volume_id = await lab.volume()
-    return await refused(lab, "MissingParameter", "create_tags", Resources=[volume_id])
+    return all_held(
+        await refused(lab, "MissingParameter", "create_tags", Resources=[volume_id]),
+        await refused(lab, "MissingParameter", "create_tags", Resources=[], Tags=_pairs(a="1")),
+    )
 
 
 async def _delete_by_value(lab: Lab) -> Finding:
-    reply = await made(lab, TagSpecifications=tagged(a="1", b="1"))
+    reply = await made(lab, TagSpecifications=tagged(a="1", b="1", c="1"))
     volume_id = str(reply["VolumeId"])
     await lab.volume_state(volume_id, "available")
-    tags = [{"Key": "a", "Value": "other"}, {"Key": "b"}]
+    tags = [{"Key": "a", "Value": "other"}, {"Key": "b"}, {"Key": "c", "Value": "1"}]
     await lab.call("delete_tags", Resources=[volume_id], Tags=tags)
     await lab.sleep(3)
-    keys = {each["Key"] for each in (await lab.describe(volume_id))["Tags"]}
-    seen = f"DeleteTags of a=other and b left {', '.join(sorted(keys & {'a', 'b'})) or 'none'}."
-    return held(keys & {"a", "b"} == {"a"}, seen)
+    left = {each["Key"] for each in (await lab.describe(volume_id))["Tags"]} & {"a", "b", "c"}
+    seen = f"Of a=1, b=1, c=1, DeleteTags of a=other, b, c=1 left {', '.join(sorted(left))}."
+    return held(left == {"a"}, seen)
 
 
 _TAG = ("CreateVolume", "CreateTags", "DescribeVolumes")
@@ -220,7 +226,7 @@ RULES = (
     row(
         "tags-reserved",
         "A key that begins with aws: is refused with InvalidParameterValue.",
-        _TAGGING,
+        _TAGGING.at("the code is assumed"),
         _CHECKED,
         cheap(_reserved, "CreateVolume"),
     ),
@@ -228,7 +234,7 @@ RULES = (
         "tags-fifty",
         "A volume has 50 tags at most; CreateVolume refuses more (TagLimitExceeded or "
         "InvalidParameterValue).",
-        _TAGGING,
+        _TAGGING.at("the code is assumed"),
         _CHECKED,
         cheap(_fifty, "CreateVolume"),
     ),
@@ -237,19 +243,23 @@ RULES = (
         "A CreateVolume that is refused for its tags makes nothing.",
         MODEL.at("CreateVolume TagSpecification"),
         rests("Volumes would be left that no object names.", "controller/deleting/orphans.py"),
-        cheap(_refused_makes_nothing, "CreateVolume", "DescribeVolumes", volumes=1, seconds=10),
+        Probe(
+            _refused_makes_nothing,
+            ("CreateVolume", "DescribeVolumes"),
+            Usage((VolumeUse(_ODD_GIB),), seconds=10),
+        ),
     ),
     row(
         "tags-key-length",
         "A key has 128 characters at most (InvalidParameterValue).",
-        _TAGGING,
+        _TAGGING.at("the code is assumed"),
         _CHECKED,
         cheap(_key_length, "CreateVolume"),
     ),
     row(
         "tags-value-length",
         "A value has 256 characters at most (InvalidParameterValue).",
-        _TAGGING,
+        _TAGGING.at("the code is assumed"),
         _CHECKED,
         cheap(_value_length, "CreateVolume"),
     ),
@@ -306,8 +316,8 @@ RULES = (
     ),
     row(
         "tags-none",
-        "CreateTags without tags is refused with MissingParameter.",
-        MODEL.at("CreateTags Tag: required"),
+        "CreateTags without tags, or without resources, is refused with MissingParameter.",
+        MODEL.at("CreateTags Tag, ResourceId: required; the code is assumed"),
         rests("Nothing: the product sends some.", "ec2/volumes.py"),
         cheap(_no_tags, *_TAG, volumes=1),
     ),
@@ -316,7 +326,7 @@ RULES = (
         "DeleteTags with a value removes a tag only if it has that value; without one, always.",
         MODEL.at("DeleteTags Tag"),
         rests("Nothing: the product deletes no tags.", "ec2/volumes.py"),
-        cheap(_delete_by_value, *_TAG, "DeleteTags", volumes=1),
+        cheap(_delete_by_value, "CreateVolume", "DeleteTags", "DescribeVolumes", volumes=1),
     ),
     row(
         "tags-deleted-all",

@@ -75,6 +75,15 @@ class AttachedHere:
                 message = rules.has_another(volume_id, path, other, mount.path)
                 raise NodeError(Reason.WRONG_DEVICE, message)
 
+    async def device_name(self, volume_id: str) -> str:
+        """The name under which the volume was attached to this Node; "" if unknown.
+
+        Raises:
+            KubeError: the attachment cannot be read.
+        """
+        found = await self._attachments.attachment(volume_id)
+        return found.device_path if found is not None else ""
+
     async def _recorded(self, volume_id: str) -> str:
         found = await self._attachments.attachment(volume_id)
         return found.instance_id if found is not None else ""

@@ -20,6 +20,7 @@ from provisioner.node.devices.lookup import Device
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.format import FileSystemRequest
 from provisioner.node.mounting import rules as mounting
+from provisioner.node.mounting.release import WAIT_S, Release
 from provisioner.node.mounting.rules import MountState
 from provisioner.node.mounting.still_mounted import ForeignMountError, StillMounted
 from provisioner.node.mounting.tools import Tools
@@ -33,11 +34,17 @@ PARTITION = "partition"
 
 
 class Stager:
-    """Makes volumes usable on this node."""
+    """Makes volumes usable on this node.
 
-    def __init__(self, tools: Tools) -> None:
+    Args:
+        tools: what it works with.
+        release_s: how long one unstage waits for others to end their use, in seconds.
+    """
+
+    def __init__(self, tools: Tools, *, release_s: float = WAIT_S) -> None:
         self._tools = tools
         self._still_mounted = StillMounted(tools)
+        self._release = Release(tools, wait_s=release_s)
 
     async def stage(self, request: Stage, /, time_left_s: float | None = None) -> None:
         """Mount a volume at its staging path; for a raw device, only find it.
@@ -61,7 +68,10 @@ class Stager:
         """Unmount a staging path; it is fine if nothing is mounted there or it does not exist.
 
         Raises:
-            NodeError: TARGET_BUSY; TIMED_OUT, its disk hangs; and others; OPERATION_RUNNING.
+            NodeError: TARGET_BUSY, also if only another mount namespace has the volume mounted
+                (``node/mounting/release.py``); TIMED_OUT, its disk hangs; and others;
+                OPERATION_RUNNING.
+            KubeError: the attachment cannot be read (only on Xen, and once the volume is gone).
         """
         await self._tools.operations.run(
             request.volume_id,
@@ -196,17 +206,11 @@ class Stager:
         mount = self._tools.mounts.at(path)
         await self._tools.flushes.finish(path)
         await self._tools.mounts.unmount(path)
+        # Before the look: this drops copies of the mount in other mount namespaces.
         await self._tools.paths.remove(request.volume_id, path)
-        if mount is None:
-            return
-        log.info("unstaged", volume=request.volume_id, device=mount.source, path=path)
-        left = mount_table_rules.of_device(mount.number, self._tools.mounts.table())
-        if left:
-            log.warning(
-                "a volume was unstaged, but is still mounted elsewhere",
-                volume=request.volume_id,
-                paths=[each.path for each in left],
-            )
+        await self._release.wait(request.volume_id, path, mount)
+        if mount is not None:
+            log.info("unstaged", volume=request.volume_id, device=mount.source, path=path)
 
 
 def _requested(request: Stage) -> FileSystemRequest:

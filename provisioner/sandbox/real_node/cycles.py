@@ -30,6 +30,7 @@ Json = dict[str, Any]
 FILE_SYSTEMS: Final = ("ext4", "xfs")
 PATIENCE_S: Final = 120.0
 _LOOK_EVERY_S: Final = 0.2
+_MOST_EXTRA: Final = 20
 _LEAST_LINES, _MOST_LINES = 20_000, 200_000
 _APPEARS_AFTER_S: Final = 1.0
 _NOT_FOUND = 404
@@ -58,7 +59,8 @@ class Cycles:
         seed: of nodes, sizes and kills; what the machine makes of their times is its own.
         say: is told each kill and cycle.
         formatting: whether a volume, of which it gets content and id, says that it is being
-            formatted; if given, the node plugin is killed then too.
+            formatted; if given, the node plugin is killed then too. If that was too late for each
+            volume, there are more volumes and cycles until a format was ended, at most 20.
     """
 
     def __init__(
@@ -194,20 +196,36 @@ class Cycles:
         # A new one is to lead at once; how long a lease is kept is another story.
         await self._sandbox.start_controller("--no-leader-elect")
         async with asyncio.TaskGroup() as group:
-            killers = [group.create_task(self._kills.again_and_again(), name="killer")]
+            killer = group.create_task(self._kills.again_and_again(), name="killer")
+            of_formats: asyncio.Task[None] | None = None
             if self._formatting:
                 unformatted = partial(_unformatted, every)
                 work = self._kills.while_formatting(self._formatting, unformatted)
-                killers.append(group.create_task(work, name="killer of formats"))
+                of_formats = group.create_task(work, name="killer of formats")
             tasks = [group.create_task(self._go_round(volume)) for volume in every]
             await asyncio.wait(tasks)
-            for killer in killers:
-                killer.cancel()
+            killer.cancel()
+            await asyncio.wait({killer})
+            if of_formats:
+                await self._until_a_format_was_ended(every)
+                of_formats.cancel()
         # The killers have ended what they had begun; all are there, and as they were, at the end.
         await self._sandbox.stop_controller(10.0)
         await self._sandbox.start_controller()
         for node in self._nodes:
             await node.ready()
+
+    async def _until_a_format_was_ended(self, every: list[_Volume]) -> None:
+        """Give new volumes to pods; a kill that waited for another of its node came too late."""
+        for n in range(_MOST_EXTRA):
+            if self._kills.formats:
+                return
+            volume = _Volume(f"extra-{n}", FILE_SYSTEMS[n % len(FILE_SYSTEMS)])
+            every.append(volume)
+            self.report.volumes += 1
+            await self._claim(volume)
+            await self._until(f"{volume.claim} is Bound", partial(self._is_bound, volume))
+            await self._cycle(volume, KnownFile(f"{volume.claim}-0", _LEAST_LINES))
 
     # -- beginning and end
 
@@ -231,15 +249,18 @@ class Cycles:
             }
             await self._api.create("/apis/storage.k8s.io/v1/storageclasses", body)
         for volume in every:
-            spec = {
-                "storageClassName": f"{self._namespace}-{volume.file_system}",
-                "accessModes": ["ReadWriteOnce"],
-                "resources": {"requests": {"storage": "1Gi"}},
-            }
-            body = {"metadata": {"name": volume.claim}, "spec": spec}
-            await self._api.create(self._claims, body)
+            await self._claim(volume)
         for volume in every:
             await self._until(f"{volume.claim} is Bound", partial(self._is_bound, volume))
+
+    async def _claim(self, volume: _Volume) -> None:
+        spec = {
+            "storageClassName": f"{self._namespace}-{volume.file_system}",
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}},
+        }
+        body = {"metadata": {"name": volume.claim}, "spec": spec}
+        await self._api.create(self._claims, body)
 
     async def _is_bound(self, volume: _Volume) -> bool:
         claim = await self._api.get(f"{self._claims}/{volume.claim}")

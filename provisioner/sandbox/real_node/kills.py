@@ -86,7 +86,7 @@ class Kills:
     async def while_formatting(
         self, begun: Callable[[Path, str], bool], unformatted: Callable[[], AbstractSet[str]]
     ) -> None:
-        """Kill the node plugin while it formats, once for each volume, as long as there are any.
+        """Kill the node plugin while it formats, once for each volume, until cancelled.
 
         Args:
             begun: whether a volume, of which it gets content and id, says that it is being
@@ -94,8 +94,8 @@ class Kills:
             unformatted: ids of the volumes that may still have no file system.
         """
         done: set[str] = set()
-        while waiting := unformatted() - done:
-            for volume_id in waiting:
+        while True:
+            for volume_id in unformatted() - done:
                 for node in self._nodes_with(volume_id):
                     if begun(self._sandbox.disks.content_of(volume_id), volume_id):
                         done.add(volume_id)

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection
 from types import TracebackType
 from typing import Any, Final, Self
+from urllib.parse import urlencode
 
 _START_S: Final = 60.0
 _CONTROL_S: Final = 30.0
@@ -131,9 +132,18 @@ class StrictEc2:
         throttled: dict[str, int] = self.report()["throttled"]
         return throttled
 
-    def log(self) -> list[dict[str, Any]]:
-        """Return each call since ``control(log=True)``: at_s, action, params, outcome."""
-        entries: list[dict[str, Any]] = self._ask("/_control?log=1")["log"]
+    def log(self, *actions: str, about: str = "") -> list[dict[str, Any]]:
+        """Return each call since ``control(log=True)``: at_s, action, key, params, outcome.
+
+        Args:
+            actions: of these alone; of all, if none is named.
+            about: only calls that have this text in a parameter.
+
+        Returns:
+            what happened when; ``key`` is the access key that the call was signed with.
+        """
+        query = urlencode({"log": 1, "action": ",".join(actions), "about": about})
+        entries: list[dict[str, Any]] = self._ask(f"/_control?{query}")["log"]
         return entries
 
     def _ask(self, path: str, body: bytes | None = None) -> dict[str, Any]:

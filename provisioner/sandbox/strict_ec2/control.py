@@ -1,7 +1,8 @@
 """``/_control``: what a test or a demo asks of EC2, and what it can read back.
 
-``GET`` (with ``?log=1``: and the log) answers with ``report``; ``POST`` of a JSON object first does
-what its keys ask, ``reset`` before all others:
+``GET`` answers with ``report``. With ``?log=1`` the report has the log too: all calls, or those of
+the actions ``&action=A,B``, or those that have ``&about=TEXT`` in a parameter. ``POST`` of a JSON
+object first does what its keys ask, ``reset`` before all others:
 
 - ``reset: true``: no volumes, instances, tokens, faults, counts; settings of the command line.
 - ``latency``: ``real`` (100-400 ms a call; create 1.5 s, attach 2 s, detach 3 s), ``none``, or
@@ -16,8 +17,9 @@ what its keys ask, ``reset`` before all others:
 - ``throttle``: ``documented``, ``none``, ``xN``, or ``{action: [burst, per_s]}``; buckets full.
 - ``faults``: rules to add (``faults.Fault``'s fields), null to drop all:
   ``[{"action": "AttachVolume", "match": {"VolumeId": "vol-*"}, "n": 2, "when": "after",
-  "do": "reset"}]``; ``do`` is error (``code``, ``message``, ``http_status``), reset, hang, html or
-  delay (``delay_s``). A hanging call ends at the next reset, at the latest after ``hang_max_s``.
+  "do": "reset"}]``; ``key`` is the access key of the calls, by default any; ``do`` is error
+  (``code``, ``message``, ``http_status``), reset, hang, html or delay (``delay_s``). A hanging call
+  ends at the next reset, at the latest after ``hang_max_s``.
 - ``capacity``: ``[{"zone": pattern, "type": pattern, "code": …}]``: creates that find none.
 - ``quotas``: ``{"volumes": n, "gib": {type: n}, "iops": {type: n}, "modifying_gib": {type: n}}``
   of a region.
@@ -47,7 +49,8 @@ what its keys ask, ``reset`` before all others:
 ``/_disks`` is another way in, for whoever keeps the bytes of volumes: ``disk_changes.py``.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import fields
 from typing import Any, Final
 
@@ -167,8 +170,8 @@ def apply(world: World, document: dict[str, Any]) -> None:
             setattr(world.settings, key, value)
 
 
-def report(world: World, *, log: bool) -> dict[str, Any]:
-    """Describe what happened since the last reset (or ``reset_counts``)."""
+def report(world: World, query: Mapping[str, str]) -> dict[str, Any]:
+    """Describe what happened since the last reset (or ``reset_counts``), with the log if asked."""
     document: dict[str, Any] = {
         "started_at": world.started_at,
         "clock_s": world.now_s(),
@@ -178,6 +181,15 @@ def report(world: World, *, log: bool) -> dict[str, Any]:
         "faulted": dict(world.faulted),
         "faults_left": len(world.settings.faults),
     }
-    if log:
-        document["log"] = list(world.log)
+    if query.get("log") == "1":
+        actions, text = query.get("action", ""), query.get("about", "")
+        document["log"] = list(_calls(world, frozenset(filter(None, actions.split(","))), text))
     return document
+
+
+def _calls(world: World, actions: AbstractSet[str], text: str) -> Iterator[dict[str, Any]]:
+    for call in world.log:
+        if actions and call["action"] not in actions:
+            continue
+        if not text or any(text in value for value in call["params"].values()):
+            yield call

@@ -13,6 +13,7 @@ class Fault:
     """One rule: which calls, how many of them, and what happens to those.
 
     ``match`` maps parameter names to shell patterns; ``VolumeId`` also means ``VolumeId.1`` and on.
+    ``key``: a pattern of the caller's access key.
     ``when``: ``before`` = instead of the work, ``after`` = the work is done and the reply lost.
     """
 
@@ -25,14 +26,15 @@ class Fault:
     message: str = "An internal error has occurred"
     http_status: int = 500
     delay_s: float = 0.0
+    key: str = "*"
 
     def __post_init__(self) -> None:
         if self.when not in _WHEN or self.do not in _DO:
             raise ValueError(f"fault: when is one of {_WHEN}, do is one of {_DO}")
 
-    def fits(self, action: str, flat: dict[str, str]) -> bool:
-        """Tell whether this rule is for the call."""
-        if self.n <= 0 or not fnmatchcase(action, self.action):
+    def fits(self, action: str, flat: dict[str, str], key: str) -> bool:
+        """Tell whether this rule is for the call, which was signed with this access key."""
+        if self.n <= 0 or not fnmatchcase(action, self.action) or not fnmatchcase(key, self.key):
             return False
         return all(_any_value(flat, name, pattern) for name, pattern in self.match.items())
 
@@ -45,10 +47,10 @@ def _any_value(flat: dict[str, str], name: str, pattern: str) -> bool:
     )
 
 
-def take(faults: list[Fault], action: str, flat: dict[str, str]) -> Fault | None:
-    """Return the first fault for a call and use it up by one."""
+def take(faults: list[Fault], action: str, flat: dict[str, str], key: str) -> Fault | None:
+    """Return the first fault for a call with this access key, and use it up by one."""
     for fault in faults:
-        if fault.fits(action, flat):
+        if fault.fits(action, flat, key):
             fault.n -= 1
             if fault.n == 0:
                 faults.remove(fault)

@@ -70,7 +70,7 @@ class Front:
             refused = "The security token included in the request is not accepted"
             return _response(_refusal(Ec2Error(code, refused, status=401)))
         act = partial(self._act, request, body, action, flat, (self._account(key), region))
-        return _response(await self._ec2(request, action, flat, region, act))
+        return _response(await self._ec2(request, action, flat, (key, region), act))
 
     def _account(self, key: str) -> str:
         return self._world.settings.accounts.get(key, ACCOUNT)
@@ -94,14 +94,16 @@ class Front:
         request: web.BaseRequest,
         action: str,
         flat: dict[str, str],
-        region: str,
+        scope: tuple[str, str],
         act: Callable[[], Reply],
     ) -> Reply:
         world = self._world
+        key, region = scope
         world.calls[action] += 1
         entry: dict[str, Any] | None = None
         if world.settings.log:
-            entry = {"at_s": world.now_s(), "action": action, "params": flat, "outcome": "pending"}
+            entry = {"at_s": world.now_s(), "action": action, "key": key, "params": flat}
+            entry["outcome"] = "pending"
             world.log.append(entry)
         filtered = any(key.startswith("Filter.") for key in flat) or "MaxResults" in flat
         admitted = world.settings.throttle.admit(
@@ -117,7 +119,7 @@ class Front:
             _reset(request)
             return _HTML
         if admitted:
-            reply, outcome = await self._disturbed(request, action, flat, act)
+            reply, outcome = await self._disturbed(request, action, flat, key, act)
         else:
             world.throttled[action] += 1
             reply, outcome = _refusal(throttled()), "RequestLimitExceeded"
@@ -135,9 +137,10 @@ class Front:
         request: web.BaseRequest,
         action: str,
         flat: dict[str, str],
+        key: str,
         act: Callable[[], Reply],
     ) -> tuple[Reply, str]:
-        fault = take(self._world.settings.faults, action, flat)
+        fault = take(self._world.settings.faults, action, flat, key)
         if fault is not None:
             self._world.faulted[action] += 1
         if fault is not None and fault.when == "before" and fault.do != "delay":
@@ -189,7 +192,7 @@ class Front:
         except (ValueError, TypeError, AttributeError) as error:
             return web.json_response({"error": str(error)}, status=400)
         self._world.advance()
-        report = control.report(self._world, log=request.query.get("log") == "1")
+        report = control.report(self._world, request.query)
         report.update(self._moto.states())
         return web.json_response(report)
 

@@ -33,6 +33,14 @@ def unstage(machine):
     return Unstage(VOLUME, str(machine.staging()))
 
 
+async def unmounted(machine):
+    """It is unmounted here, but the kubelet is refused: it must not say that nobody uses it."""
+    with pytest.raises(NodeError, match="another mount namespace") as refused:
+        await machine.stager.unstage(unstage(machine))
+    assert refused.value.reason is Reason.TARGET_BUSY
+    assert machine.mounts_below() == []
+
+
 @pytest.mark.parametrize("file_system", ["ext4", "ext3", "xfs"])
 async def test_it_is_mounted_again_unchecked(machine, file_system):
     disk = machine.attach()
@@ -41,7 +49,7 @@ async def test_it_is_mounted_again_unchecked(machine, file_system):
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
     try:
-        await machine.stager.unstage(unstage(machine))
+        await unmounted(machine)
         assert machine.mounts_below() == []
         machine.fake("e2fsck", "exit 8")  # as it ends on a device in use
 
@@ -60,7 +68,7 @@ async def test_another_file_system_than_is_asked_for_is_refused(machine):
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
     try:
-        await machine.stager.unstage(unstage(machine))
+        await unmounted(machine)
 
         with pytest.raises(NodeError, match="another mount namespace") as refused:
             await machine.stager.stage(machine.stage(file_system="ext4"))
@@ -80,7 +88,7 @@ async def test_for_reading_only_it_is_not_mounted_beside_a_writer(machine):
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
     try:
-        await machine.stager.unstage(unstage(machine))
+        await unmounted(machine)
 
         with pytest.raises(NodeError) as refused:
             await machine.stager.stage(machine.stage(flags=("ro",)))
@@ -99,7 +107,7 @@ async def test_one_whose_file_system_has_ended_is_told(machine):
     agent = held_open(machine.staging() / "file")
     try:
         run("xfs_io", "-x", "-c", "shutdown", machine.staging())
-        await machine.stager.unstage(unstage(machine))
+        await unmounted(machine)
 
         with pytest.raises(NodeError, match="another mount namespace") as refused:
             await machine.stager.stage(machine.stage(file_system="xfs"))
@@ -142,7 +150,7 @@ async def test_what_was_written_is_on_the_disk_once_it_is_unstaged(machine, tmp_
     (machine.staging() / "file").write_text("written")
     agent = held_open(machine.staging() / "file")
     try:
-        await machine.stager.unstage(unstage(machine))
+        await unmounted(machine)
 
         copy, seen = tmp_path / "copy", tmp_path / "seen"
         run("cp", "--sparse=always", disk.image, copy)

@@ -123,6 +123,7 @@ async def test_a_disk_that_is_slow_is_waited_for_before_it_is_unstaged(machine):
     unpublishing.cancel()  # the program goes on, as after its 10 s
     with pytest.raises(asyncio.CancelledError):
         await unpublishing
+    run("umount", machine.target())
 
     unstaging = asyncio.create_task(machine.stager.unstage(staged(machine)))
     done, _ = await asyncio.wait({unstaging}, timeout=0.3)

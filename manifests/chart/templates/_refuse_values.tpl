@@ -1,0 +1,186 @@
+{{- /* What is wrong with the values by themselves. Each template gives a list of sentences, as JSON. */}}
+
+{{- /* Keys of the stock chart that would change what is installed, and cannot here. */}}
+{{- define "ebs.refuse.stock" -}}
+{{- $wrong := list }}
+{{- $c := .Values.controller }}
+{{- $n := .Values.node }}
+{{- if hasSuffix "aws-ebs-csi-driver" .Values.image.repository }}
+{{- $wrong = append $wrong (printf "image.repository is %s, the stock driver's image: name the repository of ebs-provisioner's" .Values.image.repository) }}
+{{- end }}
+{{- if .Values.fips }}
+{{- $wrong = append $wrong "fips: this image has no validated cryptographic module; for AWS's FIPS endpoints alone, set controller.env to AWS_USE_FIPS_ENDPOINT=true" }}
+{{- end }}
+{{- if or .Values.nameOverride .Values.fullnameOverride }}
+{{- $wrong = append $wrong "nameOverride and fullnameOverride: the names are fixed, because a cluster has one driver ebs.csi.aws.com; leave them empty" }}
+{{- end }}
+{{- if .Values.useOldCSIDriver }}
+{{- $wrong = append $wrong "useOldCSIDriver: fsGroupPolicy is always File; leave it false" }}
+{{- end }}
+{{- if $c.enableNodeLocalVolumes }}
+{{- $wrong = append $wrong "controller.enableNodeLocalVolumes: volumes attached by others are not offered to claims here; leave it false" }}
+{{- end }}
+{{- if eq (toString $c.extraCreateMetadata) "false" }}
+{{- $wrong = append $wrong "controller.extraCreateMetadata: volumes are always tagged with their claim; leave it true" }}
+{{- end }}
+{{- if or $c.otelTracing $n.otelTracing }}
+{{- $wrong = append $wrong "controller.otelTracing and node.otelTracing: there are no traces; use the metrics, and leave them empty" }}
+{{- end }}
+{{- if $c.httpEndpoint }}
+{{- $wrong = append $wrong "controller.httpEndpoint: metrics are always on port 8080; use controller.enableMetrics" }}
+{{- end }}
+{{- if not (has ($n.metadataSources | default "") (list "" "imds" "imds,kubernetes" "kubernetes")) }}
+{{- $wrong = append $wrong (printf "node.metadataSources is %q: the node plugin asks the instance's metadata, then the Node object (\"\" or \"imds,kubernetes\"), or only the latter (\"kubernetes\")" $n.metadataSources) }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- define "ebs.refuse.controller" -}}
+{{- $wrong := list }}
+{{- $c := .Values.controller }}
+{{- $id := tpl ($c.k8sTagClusterId | default "") . }}
+{{- if and $c.initializeNodes (not $id) }}
+{{- $wrong = append $wrong "controller.initializeNodes needs controller.k8sTagClusterId: only instances with that tag are Nodes of this cluster" }}
+{{- end }}
+{{- if regexMatch "[=,\\s]" $id }}
+{{- $wrong = append $wrong (printf "controller.k8sTagClusterId is %q: it is part of a tag's key, so it may hold no space, comma or equals sign" $id) }}
+{{- end }}
+{{- range $name, $region := dict "controller.region" $c.region "webhook.region" .Values.webhook.region }}
+{{- if regexMatch "^[a-z]{2}(-[a-z]+)+-[0-9]+[a-z]$" ($region | default "") }}
+{{- $wrong = append $wrong (printf "%s is %s, a zone: its region is %s" $name $region (regexReplaceAll "[a-z]$" $region "")) }}
+{{- else if and $region (not (regexMatch "^[a-z]{2}(-[a-z]+)+-[0-9]+$" $region)) }}
+{{- $wrong = append $wrong (printf "%s is %q, which is no region: expected one like eu-central-1, or nothing, which has it found" $name $region) }}
+{{- end }}
+{{- end }}
+{{- if and $c.reconcileExtraVolumeTags (not $c.extraVolumeTags) }}
+{{- $wrong = append $wrong "controller.reconcileExtraVolumeTags needs controller.extraVolumeTags" }}
+{{- end }}
+{{- range $key, $value := $c.extraVolumeTags }}
+{{- if or (contains "," (toString $value)) (regexMatch "[=,]" $key) }}
+{{- $wrong = append $wrong (printf "controller.extraVolumeTags: %s=%v has a comma, or an equals sign in its key, which --extra-tags cannot express" $key $value) }}
+{{- end }}
+{{- if hasPrefix "aws:" (lower $key) }}
+{{- $wrong = append $wrong (printf "controller.extraVolumeTags: %s is reserved: AWS sets the tags that begin with aws:" $key) }}
+{{- end }}
+{{- end }}
+{{- with $c.podDisruptionBudget }}
+{{- if not (or (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable)) }}
+{{- $wrong = append $wrong "controller.podDisruptionBudget: minAvailable and maxUnavailable exclude each other; leave one out" }}
+{{- end }}
+{{- end }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "controller" "values" $c "root" $))) }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- /* Arguments that the program does not know, as another's, would end it at its start. */}}
+{{- define "ebs.refuse.arguments" -}}
+{{- $wrong := list }}
+{{- $known := splitList " " (get (fromYaml (.root.Files.Get "options.yaml")) (base .path)) }}
+{{- range .values.additionalArgs }}
+{{- $option := first (splitList "=" .) }}
+{{- if not (has $option $known) }}
+{{- $wrong = append $wrong (printf "%s.additionalArgs: %s is no option of this program, docs/reference/options.md lists them" $.path $option) }}
+{{- end }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- define "ebs.refuse.nodes" -}}
+{{- $wrong := list }}
+{{- $seen := dict }}
+{{- $groups := dict "node" .Values.node }}
+{{- range $name, $group := .Values.additionalDaemonSets }}
+{{- $merged := mergeOverwrite (deepCopy $.Values.node) (deepCopy ($group | default dict)) }}
+{{- $_ := set $groups (printf "additionalDaemonSets.%s" $name) $merged }}
+{{- $own := $group | default dict }}
+{{- if not (or $own.nodeSelector $own.affinity) }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s has no nodeSelector or affinity of its own, so it would run on the nodes of `node` too: two node plugins on a node answer on the same socket" $name) }}
+{{- else if and (not $.Values.node.nodeSelector) (gt (len ($own.nodeSelector | default dict)) 1) }}
+{{- $kept := toJson $.Values.node.affinity }}
+{{- $apart := false }}
+{{- range $label, $_ := $own.nodeSelector }}{{ if contains (quote $label) $kept }}{{ $apart = true }}{{ end }}{{ end }}
+{{- if not $apart }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s selects by more than one label, so `node` cannot leave its nodes out by itself: give node a nodeSelector or an affinity without them" $name) }}
+{{- end }}
+{{- end }}
+{{- if and $own.namespaceOverride (ne $own.namespaceOverride $.Values.node.namespaceOverride) }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.namespaceOverride: all groups are in the namespace of `node`" $name) }}
+{{- end }}
+{{- end }}
+{{- range $path, $group := $groups }}
+{{- $limit := not (or (kindIs "invalid" $group.volumeAttachLimit) (lt (int $group.volumeAttachLimit) 0)) }}
+{{- $reserved := not (or (kindIs "invalid" $group.reservedVolumeAttachments) (lt (int $group.reservedVolumeAttachments) 0)) }}
+{{- if and $limit $reserved }}
+{{- $wrong = append $wrong (printf "%s: volumeAttachLimit and reservedVolumeAttachments exclude each other: the first is the number, the second is taken off the instance type's" $path) }}
+{{- end }}
+{{- if not (hasPrefix "/" $group.kubeletPath) }}
+{{- $wrong = append $wrong (printf "%s.kubeletPath is %q: expected an absolute path, kubelet's --root-dir" $path $group.kubeletPath) }}
+{{- end }}
+{{- if (($group.updateStrategy).rollingUpdate).maxSurge }}
+{{- $wrong = append $wrong (printf "%s.updateStrategy.rollingUpdate.maxSurge must be 0: two node plugins on a node answer on the same socket" $path) }}
+{{- end }}
+{{- $selector := toJson (dict "labels" $group.nodeSelector "affinity" $group.affinity) }}
+{{- if hasKey $seen $selector }}
+{{- $wrong = append $wrong (printf "%s and %s select the same nodes: two node plugins on a node answer on the same socket" (get $seen $selector) $path) }}
+{{- end }}
+{{- /* `node` without a nodeSelector leaves them their nodes; a group without one has its own sentence. */}}
+{{- if or $group.nodeSelector (and (ne $path "node") (ne (toJson $group.affinity) (toJson $.Values.node.affinity))) }}
+{{- $_ := set $seen $selector $path }}
+{{- end }}
+{{- end }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "node" "values" .Values.node "root" $))) }}
+{{- if and .Values.nodeComponentOnly (not .Values.node.enableLinux) (not .Values.webhook.enabled) }}
+{{- $wrong = append $wrong "nodeComponentOnly=true and node.enableLinux=false leave nothing to install" }}
+{{- end }}
+{{- toJson ($wrong | uniq) }}
+{{- end }}
+
+{{- define "ebs.refuse.classes" -}}
+{{- $wrong := list }}
+{{- $defaults := list }}
+{{- $names := list }}
+{{- range .Values.storageClasses }}
+{{- if has .name $names }}{{ $wrong = append $wrong (printf "storageClasses names %s twice" .name) }}{{ end }}
+{{- $names = append $names .name }}
+{{- if eq (toString (get (.annotations | default dict) "storageclass.kubernetes.io/is-default-class")) "true" }}
+{{- $defaults = append $defaults .name }}
+{{- end }}
+{{- end }}
+{{- if .Values.defaultStorageClass.enabled }}
+{{- $defaults = append $defaults "ebs-csi-default-sc" }}
+{{- if has "ebs-csi-default-sc" $names }}{{ $wrong = append $wrong "storageClasses has ebs-csi-default-sc, which defaultStorageClass.enabled makes" }}{{ end }}
+{{- end }}
+{{- if gt (len $defaults) 1 }}
+{{- $wrong = append $wrong (printf "%s would all be the cluster's default StorageClass: only one can be" (join " and " $defaults)) }}
+{{- end }}
+{{- $period := int .Values.nodeAllocatableUpdatePeriodSeconds }}
+{{- if and (gt $period 0) (lt $period 10) }}
+{{- $wrong = append $wrong (printf "nodeAllocatableUpdatePeriodSeconds is %d: Kubernetes allows at least 10, -1 leaves it to the chart, and 0 leaves it out" $period) }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- define "ebs.refuse.webhook" -}}
+{{- $wrong := list }}
+{{- with .Values.webhook }}
+{{- if .enabled }}
+{{- if and (eq .certificates "provided") (not .caBundle) }}
+{{- $wrong = append $wrong "webhook.certificates=provided needs webhook.caBundle: without it no API server trusts the webhook" }}
+{{- end }}
+{{- if and .caBundle (ne .certificates "provided") }}
+{{- $wrong = append $wrong (printf "webhook.caBundle is for certificates=provided: with %s, it is filled in later" .certificates) }}
+{{- end }}
+{{- if and .certManager.issuerRef (ne .certificates "cert-manager") }}
+{{- $wrong = append $wrong "webhook.certManager.issuerRef is for certificates=cert-manager" }}
+{{- end }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "webhook" "values" . "root" $))) }}
+{{- else }}
+{{- range $key, $set := dict "strict" .strict "zoneGuard" .zoneGuard "hostNetwork" .hostNetwork "callerTokenSecret" .callerTokenSecret }}
+{{- if $set }}
+{{- $wrong = append $wrong (printf "webhook.%s is set, and webhook.enabled is false: set both or neither" $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}

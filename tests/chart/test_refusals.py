@@ -1,0 +1,247 @@
+"""Values that cannot work: one clear sentence each, and nothing is rendered."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from provisioner.cli import controller
+from provisioner.node.commands import node
+from tests.chart.helm import CHART_FOLDER, built, one, refusal, rendered
+from webhook.cli import serve
+
+Json = dict[str, Any]
+pytestmark = built
+
+BIG = {"nodeSelector": {"size": "big"}}
+CASES: dict[str, tuple[Json, str]] = {
+    "the stock driver's image": (
+        {"image": {"repository": "public.ecr.aws/ebs-csi-driver/aws-ebs-csi-driver"}},
+        "image.repository is public.ecr.aws/ebs-csi-driver/aws-ebs-csi-driver, the stock driver's image: name the repository of ebs-provisioner's",
+    ),
+    "nodes are initialized without a cluster's id": (
+        {"controller": {"initializeNodes": True}},
+        "controller.initializeNodes needs controller.k8sTagClusterId",
+    ),
+    "an id that is no tag": (
+        {"controller": {"k8sTagClusterId": "my cluster"}},
+        'controller.k8sTagClusterId is "my cluster": it is part of a tag\'s key, so it may hold no space',
+    ),
+    "a zone for a region": (
+        {"controller": {"region": "eu-central-1a"}},
+        "controller.region is eu-central-1a, a zone: its region is eu-central-1",
+    ),
+    "no region at all": (
+        {"webhook": {"enabled": True, "region": "Frankfurt"}},
+        'webhook.region is "Frankfurt", which is no region: expected one like eu-central-1',
+    ),
+    "tags without tags": (
+        {"controller": {"reconcileExtraVolumeTags": True}},
+        "controller.reconcileExtraVolumeTags needs controller.extraVolumeTags",
+    ),
+    "a comma in a tag": (
+        {"controller": {"extraVolumeTags": {"team": "a,b"}}},
+        "controller.extraVolumeTags: team=a,b has a comma",
+    ),
+    "AWS's own tags": (
+        {"controller": {"extraVolumeTags": {"aws:team": "a"}}},
+        "controller.extraVolumeTags: aws:team is reserved",
+    ),
+    "two limits of disruption": (
+        {"controller": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}},
+        "controller.podDisruptionBudget: minAvailable and maxUnavailable exclude each other",
+    ),
+    "an option of the stock controller": (
+        {"controller": {"additionalArgs": ["--warn-on-invalid-tag=true"]}},
+        "controller.additionalArgs: --warn-on-invalid-tag is no option of this program",
+    ),
+    "an option of the stock node plugin": (
+        {"node": {"additionalArgs": ["--windows-host-process"]}},
+        "node.additionalArgs: --windows-host-process is no option of this program",
+    ),
+    "two limits of a node": (
+        {"node": {"volumeAttachLimit": 20, "reservedVolumeAttachments": 2}},
+        "node: volumeAttachLimit and reservedVolumeAttachments exclude each other",
+    ),
+    "two limits of a group, one of them inherited": (
+        {
+            "node": {"volumeAttachLimit": 20},
+            "additionalDaemonSets": {"big": {**BIG, "reservedVolumeAttachments": 2}},
+        },
+        "additionalDaemonSets.big: volumeAttachLimit and reservedVolumeAttachments exclude each other",
+    ),
+    "a group on all nodes": (
+        {"additionalDaemonSets": {"big": {"volumeAttachLimit": 20}}},
+        "additionalDaemonSets.big has no nodeSelector or affinity of its own",
+    ),
+    "two groups on the same nodes": (
+        {"additionalDaemonSets": {"big": BIG, "large": BIG}},
+        "additionalDaemonSets.big and additionalDaemonSets.large select the same nodes",
+    ),
+    "a group that cannot be left out by itself": (
+        {"additionalDaemonSets": {"big": {"nodeSelector": {"size": "big", "zone": "a"}}}},
+        "additionalDaemonSets.big selects by more than one label",
+    ),
+    "two plugins while a node updates": (
+        {"node": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}},
+        "node.updateStrategy.rollingUpdate.maxSurge must be 0",
+    ),
+    "a relative path": (
+        {"node": {"kubeletPath": "var/lib/kubelet"}},
+        'node.kubeletPath is "var/lib/kubelet": expected an absolute path',
+    ),
+    "metadata of the stock labeler": (
+        {"node": {"metadataSources": "metadata-labeler"}},
+        'node.metadataSources is "metadata-labeler"',
+    ),
+    "nothing to install": (
+        {"nodeComponentOnly": True, "node": {"enableLinux": False}},
+        "nodeComponentOnly=true and node.enableLinux=false leave nothing to install",
+    ),
+    "two default classes": (
+        {
+            "defaultStorageClass": {"enabled": True},
+            "storageClasses": [
+                {
+                    "name": "mine",
+                    "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+                }
+            ],
+        },
+        "mine and ebs-csi-default-sc would all be the cluster's default StorageClass",
+    ),
+    "one class twice": (
+        {"storageClasses": [{"name": "mine"}, {"name": "mine"}]},
+        "storageClasses names mine twice",
+    ),
+    "a period that Kubernetes refuses": (
+        {"nodeAllocatableUpdatePeriodSeconds": 5},
+        "nodeAllocatableUpdatePeriodSeconds is 5: Kubernetes allows at least 10",
+    ),
+    "certificates that nobody trusts": (
+        {"webhook": {"enabled": True, "certificates": "provided"}},
+        "webhook.certificates=provided needs webhook.caBundle",
+    ),
+    "an issuer that nobody asks": (
+        {"webhook": {"enabled": True, "certManager": {"issuerRef": {"name": "ca"}}}},
+        "webhook.certManager.issuerRef is for certificates=cert-manager",
+    ),
+    "a webhook that is off": (
+        {"webhook": {"strict": True}},
+        "webhook.strict is set, and webhook.enabled is false",
+    ),
+}
+SCHEMA: dict[str, tuple[Json, str]] = {
+    "a key that nobody knows": ({"controler": {}}, "'controler' not allowed"),
+    "a key in a wrong place": ({"node": {"region": "eu-central-1"}}, "'region' not allowed"),
+    "a word for a number": ({"controller": {"replicaCount": "two"}}, "/controller/replicaCount"),
+    "no replica": ({"controller": {"replicaCount": 0}}, "minimum: got 0, want 1"),
+    "a class that Kubernetes does not know": (
+        {"storageClasses": [{"name": "mine", "reclaimPolicy": "Keep"}]},
+        "must be one of 'Delete', 'Retain'",
+    ),
+    "a snapshot class without a policy": (
+        {"volumeSnapshotClasses": [{"name": "mine"}]},
+        "missing property 'deletionPolicy'",
+    ),
+    "a format of logs": ({"node": {"loggingFormat": "xml"}}, "must be one of 'text', 'json'"),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_that_contradict_are_one_sentence(name: str):
+    values, sentence = CASES[name]
+
+    said = refusal(values)
+
+    assert f"- {sentence}" in said
+    assert said.count("\n- ") == 1
+
+
+@pytest.mark.parametrize("name", SCHEMA)
+def test_the_schema_names_the_value_and_what_it_may_be(name: str):
+    values, sentence = SCHEMA[name]
+
+    assert sentence in refusal(values)
+
+
+def test_all_that_is_wrong_is_said_at_once():
+    said = refusal(
+        {"controller": {"region": "eu-central-1a", "initializeNodes": True}, "fips": True}
+    )
+
+    assert said.count("\n- ") == 3
+
+
+def test_a_group_says_what_it_has_and_is_not_merged_into_another():
+    groups = {"big": {**BIG, "volumeAttachLimit": 100}, "small": {"nodeSelector": {"size": "s"}}}
+
+    objects = rendered({"node": {"volumeAttachLimit": 20}, "additionalDaemonSets": groups})
+
+    limits = {
+        each["metadata"]["name"]: each["data"]["EBS_PROVISIONER_NODE_VOLUME_ATTACH_LIMIT"]
+        for each in objects
+        if each["kind"] == "ConfigMap" and "node" in each["metadata"]["name"]
+    }
+    assert limits == {
+        "ebs-provisioner-node": "20",
+        "ebs-provisioner-node-big": "100",
+        "ebs-provisioner-node-small": "20",
+    }
+    for name in limits:
+        pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
+        [source] = pods["containers"][0]["envFrom"]
+        assert source == {"configMapRef": {"name": name}}
+        assert pods["serviceAccountName"] == "ebs-provisioner-node"
+
+
+def test_the_nodes_of_groups_are_left_to_them():
+    objects = rendered({"additionalDaemonSets": {"big": BIG}})
+
+    def expressions(name: str) -> list[Json]:
+        pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
+        required = pods["affinity"]["nodeAffinity"][
+            "requiredDuringSchedulingIgnoredDuringExecution"
+        ]
+        [term] = required["nodeSelectorTerms"]
+        found: list[Json] = term["matchExpressions"]
+        return found
+
+    apart = {"key": "size", "operator": "NotIn", "values": ["big"]}
+    assert expressions("ebs-provisioner-node")[-1] == apart
+    assert apart not in expressions("ebs-provisioner-node-big")
+
+
+def test_the_selectors_of_groups_share_no_pod():
+    objects = rendered({"additionalDaemonSets": {"big": BIG}})
+
+    selectors = [
+        each["spec"]["selector"]["matchLabels"] for each in objects if each["kind"] == "DaemonSet"
+    ]
+    assert len({each["app.kubernetes.io/component"] for each in selectors}) == len(selectors) == 2
+
+
+def test_the_options_that_arguments_are_held_to_are_those_of_the_programs():
+    known = yaml.safe_load((CHART_FOLDER / "options.yaml").read_text())
+
+    for name, command in {"controller": controller, "node": node, "webhook": serve}.items():
+        options = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+        assert set(known[name].split()) == options
+
+
+def test_the_nodes_metadata_are_left_alone_if_only_kubernetes_is_asked():
+    objects = rendered({"node": {"metadataSources": "kubernetes"}})
+
+    options = one(objects, "ConfigMap", "ebs-provisioner-node")["data"]
+    assert options["AWS_EC2_METADATA_DISABLED"] == "true"
+
+
+def test_the_period_is_left_to_kubernetes_that_know_it():
+    def period(version: str, wanted: int = -1) -> int | None:
+        values = {"nodeAllocatableUpdatePeriodSeconds": wanted}
+        driver = one(rendered(values, kubernetes=version), "CSIDriver", "ebs.csi.aws.com")
+        found: int | None = driver["spec"].get("nodeAllocatableUpdatePeriodSeconds")
+        return found
+
+    assert [period("1.33.0"), period("1.34.0"), period("1.36.3")] == [None, 60, 60]
+    assert period("1.36.3", 0) is None
