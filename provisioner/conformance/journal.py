@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from provisioner.conformance.cluster.steps import BY_NAME
 from provisioner.conformance.probe import Confirmed, Finding, NotRun, Refuted
 
 _RUN = re.compile(r"\d{8}t\d{6}-[0-9a-f]{6}")
@@ -328,7 +329,8 @@ def is_clean(story: Story) -> bool:
 
 def is_finished(story: Story) -> bool:
     """Whether nothing is left to do or to delete."""
-    return is_clean(story) and all(rule in story.findings for rule in story.begun.rules)
+    steps = BY_NAME if story.begun.cluster is not None else ()
+    return is_clean(story) and all(name in story.findings for name in (*story.begun.rules, *steps))
 
 
 def _read(raw: bytes, path: Path) -> Story:

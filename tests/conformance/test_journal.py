@@ -3,10 +3,13 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from provisioner.conformance.cluster.steps import STEPS
 from provisioner.conformance.journal import (
     Begun,
+    InCluster,
     Journal,
     JournalError,
     is_alive,
@@ -120,3 +123,17 @@ async def test_a_run_in_a_cluster_is_clean_once_it_has_left_it(tmp_path: Path):
     (story,) = stories(tmp_path)
     assert not story.in_cluster
     assert is_clean(story)
+
+
+async def test_a_run_in_a_cluster_is_finished_once_each_step_has_a_finding(tmp_path: Path):
+    run = new_run(NOW)
+    where = InCluster("/kubeconfig", "c", "busybox", "ext4")
+    alone = msgspec.structs.replace(begun(run), rules=(), cluster=where)
+    journal = Journal.begin(tmp_path, alone)
+    for step in STEPS:
+        assert not is_finished(journal.story)
+        await journal.found(step.name, NotRun("why"))
+    assert is_finished(journal.story)
+    journal.close()
+    (story,) = stories(tmp_path)
+    assert story.begun.cluster == where
