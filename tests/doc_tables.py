@@ -40,6 +40,7 @@ TABLES = (
     Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
     Table("rules of EC2", DOCS / "reference/ec2-rules.md", rule_tables.markdown),
     Table("runs", DOCS / "reference/conformance-aws.md", run_tables.takes),
+    Table("steps", DOCS / "reference/conformance-aws.md", run_tables.steps),
     Table("e2e claims", DOCS / "reference/e2e.md", claims.markdown),
     *(
         Table(
