@@ -43,6 +43,8 @@ LABELS_OF_A_TEMPLATE = {
 
 def objects(*kinds: str) -> Iterator[tuple[str, Json]]:
     for path in sorted(MANIFESTS.rglob("*.yaml")):
+        if "templates" in path.parts:  # of the chart: no YAML yet
+            continue
         for each in yaml.safe_load_all(path.read_text()):
             if isinstance(each, dict) and (not kinds or each.get("kind") in kinds):
                 yield str(path.relative_to(MANIFESTS)), each

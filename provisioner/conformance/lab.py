@@ -26,6 +26,8 @@ _MAKES: Mapping[str, str] = {
     "create_snapshot": "snapshot",
     "copy_snapshot": "snapshot",
 }
+# What each action makes things of: to take a stranger's volume or snapshot costs its size.
+_SOURCES = ("SourceVolumeId", "VolumeId", "SourceSnapshotId", "SnapshotId")
 # What each action changes, by the parameters that name it.
 _CHANGES: Mapping[str, tuple[str, ...]] = {
     "delete_volume": ("VolumeId",),
@@ -304,6 +306,7 @@ class Lab:
 
     async def _send(self, operation: str, params: Params, *, again: bool) -> dict[str, Any]:
         if operation in _MAKES:
+            self._check_named(operation, _SOURCES, params)
             making = self._make(_MAKES[operation], operation, params, again=again)
             return await self._door.undisturbed(making)
         if not _READS.fullmatch(operation):
@@ -348,7 +351,10 @@ class Lab:
             raise PermissionError(f"{operation} would change the tag by which a sweep finds it")
         if operation == "enable_fast_snapshot_restores" and not self._costs_nothing(params):
             raise PermissionError("an hour of fast snapshot restore costs more than a whole run")
-        for name in _CHANGES[operation]:
+        self._check_named(operation, _CHANGES[operation], params)
+
+    def _check_named(self, operation: str, names: Sequence[str], params: Params) -> None:
+        for name in names:
             value = params.get(name)
             for each in value if isinstance(value, list) else [value]:
                 if each is not None and not self._may_change(str(each), operation):
@@ -371,7 +377,7 @@ def _keeps_our_tag(operation: str, params: Params) -> bool:
     return not removes_all and CONFORMANCE_RUN not in keys
 
 
-_ID = re.compile(r"(?:vol|snap|i)-[0-9a-f]{8,32}")
+_ID = re.compile(r"[a-z]+-[0-9a-f]{8,32}")
 
 
 def is_id(text: str) -> bool:

@@ -357,6 +357,7 @@ async def test_a_mistake_of_a_probe_is_not_a_refutation(owned: Account, listener
 
 async def test_a_probe_can_change_nothing_of_strangers(owned: Account, listener: Listener):
     volume = next(each for each in owned.strangers if each.startswith("vol-"))
+    snapshot = next(each for each in owned.strangers if each.startswith("snap-"))
     calls: list[tuple[str, dict[str, Any]]] = [
         ("delete_volume", {"VolumeId": volume}),
         ("detach_volume", {"VolumeId": volume}),
@@ -366,6 +367,10 @@ async def test_a_probe_can_change_nothing_of_strangers(owned: Account, listener:
         ("create_tags", {"Resources": [owned.instance], "Tags": [{"Key": "a", "Value": "b"}]}),
         ("create_tags", {"Resources": [], "Tags": [{"Key": CONFORMANCE_RUN, "Value": "b"}]}),
         ("delete_tags", {"Resources": []}),
+        ("create_tags", {"Resources": ["subnet-01234567"], "Tags": [{"Key": "a", "Value": "b"}]}),
+        ("create_snapshot", {"VolumeId": volume}),
+        ("copy_volumes", {"SourceVolumeId": volume}),
+        ("create_volume", {"SnapshotId": snapshot, "AvailabilityZone": "us-east-1a"}),
     ]
 
     async def tries(lab: Lab) -> Finding:

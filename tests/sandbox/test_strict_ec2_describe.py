@@ -109,6 +109,14 @@ def test_filters_know_wildcards_values_and_each_other(strict_lab: Lab) -> None:
     assert found == {wanted}
 
 
+def test_a_question_mark_stands_for_none_or_one(strict_lab: Lab) -> None:
+    wanted = _tagged(strict_lab, cluster="blue")
+
+    assert strict_lab.listed(("tag:cluster", ["blu?"])) == {wanted}
+    assert strict_lab.listed(("tag:cluster", ["blue?"])) == {wanted}
+    assert strict_lab.listed(("tag:cluster", ["bl?"])) == set()
+
+
 def test_filters_may_be_about_attachments(lab: Lab) -> None:
     volume, instance = lab.volume(), lab.instance()
     lab.attach(volume, instance)

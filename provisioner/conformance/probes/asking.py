@@ -16,6 +16,8 @@ from provisioner.conformance.probe import (
 )
 
 DRY_RUN = "DryRunOperation"
+SHARED = {"VolumeType": "io2", "Iops": 100, "MultiAttachEnabled": True}
+SHARED_VOLUMES = (VolumeUse(4, "io2", iops=100),)
 
 
 def held(is_so: bool, seen: str) -> Finding:  # noqa: FBT001 -- reads as a sentence
@@ -71,18 +73,36 @@ async def made(lab: Lab, **changes: Any) -> dict[str, Any]:
     return await lab.call("create_volume", **new_volume(lab, **changes))
 
 
+async def refused_while_creating(
+    lab: Lab, operation: str, parameter: str = "VolumeId", **params: Any
+) -> Finding:
+    """Confirmed if EC2 refuses a call, for a volume that is creating, with IncorrectState.
+
+    Raises:
+        CannotRunError: a new volume is not visible, or not creating, for long enough.
+    """
+    volume_id = str((await made(lab))["VolumeId"])
+    finding = await refused(lab, "IncorrectState", operation, **{parameter: volume_id}, **params)
+    if isinstance(finding, Confirmed):
+        return finding
+    fresh = str((await made(lab))["VolumeId"])
+    is_unseen = await lab.code_of("describe_volumes", VolumeIds=[fresh])
+    if is_unseen or (await lab.describe(fresh))["State"] != "creating":
+        raise CannotRunError("a new volume was not seen creating")
+    return finding
+
+
 async def try_refused(
     lab: Lab, codes: str | Collection[str], *, text: Any = "", **changes: Any
 ) -> Finding:
     """Confirmed if EC2 refuses to make such a volume; nothing is made, by DryRun.
 
     Raises:
-        CannotRunError: DryRun accepts anything here.
+        CannotRunError: DryRun makes volumes here, or accepts anything.
     """
-    params = new_volume(lab, **changes)
-    answer = await outcome(lab, "create_volume", **params, DryRun=True)
+    answer = await _tried(lab, changes)
     asked = _named(changes)
-    if answer is None or answer.code == DRY_RUN:
+    if answer.code == DRY_RUN:
         await _check_dry_runs(lab)
         return Refuted(f"CreateVolume with {asked} would be accepted.")
     wanted = (codes,) if isinstance(codes, str) else tuple(codes)
@@ -91,17 +111,27 @@ async def try_refused(
 
 
 async def try_accepted(lab: Lab, **changes: Any) -> Finding:
-    """Confirmed if EC2 would make such a volume; nothing is made, by DryRun."""
-    answer = await outcome(lab, "create_volume", **new_volume(lab, **changes), DryRun=True)
+    """Confirmed if EC2 would make such a volume; nothing is made, by DryRun.
+
+    Raises:
+        CannotRunError: DryRun makes volumes here.
+    """
+    answer = await _tried(lab, changes)
     asked = _named(changes)
-    if answer is None or answer.code == DRY_RUN:
+    if answer.code == DRY_RUN:
         return Confirmed(f"CreateVolume with {asked} would be accepted.")
     return Refuted(f"CreateVolume with {asked}: {answer.code}: {answer.message}")
 
 
+async def _tried(lab: Lab, changes: dict[str, Any]) -> RefusedError:
+    answer = await outcome(lab, "create_volume", **new_volume(lab, **changes), DryRun=True)
+    if answer is None:
+        raise CannotRunError("DryRun made a volume here, so it shows nothing")
+    return answer
+
+
 async def _check_dry_runs(lab: Lab) -> None:
-    answer = await outcome(lab, "create_volume", **new_volume(lab, Size=-1), DryRun=True)
-    if answer is None or answer.code == DRY_RUN:
+    if (await _tried(lab, {"Size": -1})).code == DRY_RUN:
         raise CannotRunError("DryRun accepts even a volume of -1 GiB here, so it shows nothing")
 
 

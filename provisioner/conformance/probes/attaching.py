@@ -1,6 +1,7 @@
 """AttachVolume: one instance at a time, one zone, one device name each."""
 
 import asyncio
+from typing import Any
 
 from provisioner.conformance.lab import Lab
 from provisioner.conformance.probe import (
@@ -12,9 +13,17 @@ from provisioner.conformance.probe import (
     RefusedError,
     Refuted,
     Usage,
-    VolumeUse,
 )
-from provisioner.conformance.probes.asking import all_held, cheap, filtered, held, made, refused
+from provisioner.conformance.probes.asking import (
+    SHARED,
+    SHARED_VOLUMES,
+    all_held,
+    cheap,
+    filtered,
+    held,
+    refused,
+    refused_while_creating,
+)
 from provisioner.conformance.probes.sources import (
     DEVICES,
     DRIVER,
@@ -29,7 +38,6 @@ from provisioner.conformance.probes.sources import (
 )
 
 _MOST_VOLUMES = 40
-_SHARED = {"VolumeType": "io2", "Iops": 100, "MultiAttachEnabled": True}
 _ONE_WRITER = rests(
     "Two nodes would write to one file system.",
     "controller/attaching/rules.py",
@@ -43,7 +51,7 @@ _STATES = rests(
     "controller/attaching/rules.py",
     "controller/attaching/flow.py",
 )
-_SHARED_USE = Usage((VolumeUse(4, "io2", iops=100),), needs_instance=True, seconds=20)
+_SHARED_USE = Usage(SHARED_VOLUMES, needs_instance=True, seconds=20)
 
 
 def _twin(device: str) -> str:
@@ -72,31 +80,25 @@ async def _is_attaching_first(lab: Lab) -> Finding:
     return held(reply.get("State") == "attaching", seen)
 
 
+async def _refused(
+    lab: Lab, codes: str, volume_id: str, *, text: str = "", **changes: Any
+) -> Finding:
+    """Confirmed if EC2 refuses to attach a volume to the instance, at a name that is free."""
+    asked = {"VolumeId": volume_id, "InstanceId": lab.instance, "Device": lab.device(), **changes}
+    return await refused(lab, codes, "attach_volume", text=text, **asked)
+
+
 async def _not_attached_twice(lab: Lab) -> Finding:
     volume_id = await lab.volume()
     await lab.attached(volume_id)
-    return await refused(
-        lab,
-        "VolumeInUse",
-        "attach_volume",
-        VolumeId=volume_id,
-        InstanceId=lab.instance,
-        Device=lab.device(),
-    )
+    return await _refused(lab, "VolumeInUse", volume_id)
 
 
 async def _not_attached_elsewhere(lab: Lab) -> Finding:
     other = lab.other_instance
     volume_id = await lab.volume()
     await lab.attached(volume_id)
-    finding = await refused(
-        lab,
-        "VolumeInUse",
-        "attach_volume",
-        VolumeId=volume_id,
-        InstanceId=other,
-        Device=lab.device(),
-    )
+    finding = await _refused(lab, "VolumeInUse", volume_id, InstanceId=other)
     holders = [each["InstanceId"] for each in (await lab.describe(volume_id))["Attachments"]]
     return all_held(finding, held(holders == [lab.instance], f"It is attached to {holders}."))
 
@@ -105,72 +107,33 @@ async def _zone(lab: Lab) -> Finding:
     if len(lab.zones) == 1:
         raise CannotRunError("it needs two zones")
     volume_id = await lab.volume(AvailabilityZone=lab.zones[1])
-    return await refused(
-        lab,
-        "InvalidVolume.ZoneMismatch",
-        "attach_volume",
-        VolumeId=volume_id,
-        InstanceId=lab.instance,
-        Device=lab.device(),
-    )
+    return await _refused(lab, "InvalidVolume.ZoneMismatch", volume_id)
 
 
 async def _while_creating(lab: Lab) -> Finding:
-    instance, device = lab.instance, lab.device()
-    volume_id = str((await made(lab))["VolumeId"])
-    finding = await refused(
-        lab,
-        "IncorrectState",
-        "attach_volume",
-        VolumeId=volume_id,
-        InstanceId=instance,
-        Device=device,
-    )
-    if isinstance(finding, Confirmed):
-        return finding
-    if await lab.code_of("describe_volumes", VolumeIds=[volume_id]):
-        raise CannotRunError("the new volume was not visible yet")
-    # What is available this soon may be attached.
-    fresh = await made(lab)
-    state = (await lab.describe(str(fresh["VolumeId"])))["State"]
-    if state != "creating":
-        raise CannotRunError(f"a new volume is {state} at once here")
-    return finding
+    to = {"InstanceId": lab.instance, "Device": lab.device()}
+    return await refused_while_creating(lab, "attach_volume", **to)
 
 
 async def _device_in_use(lab: Lab) -> Finding:
     first, second = await asyncio.gather(lab.volume(), lab.volume())
     device = await lab.attached(first)
-    return await refused(
-        lab,
-        "InvalidParameterValue",
-        "attach_volume",
-        text="already in use",
-        VolumeId=second,
-        InstanceId=lab.instance,
-        Device=device,
+    return await _refused(
+        lab, "InvalidParameterValue", second, text="already in use", Device=device
     )
 
 
 async def _device_twin(lab: Lab) -> Finding:
     first, second = await asyncio.gather(lab.volume(), lab.volume())
     device = await lab.attached(first)
-    return await refused(
-        lab,
-        "InvalidParameterValue",
-        "attach_volume",
-        VolumeId=second,
-        InstanceId=lab.instance,
-        Device=_twin(device),
-    )
+    return await _refused(lab, "InvalidParameterValue", second, Device=_twin(device))
 
 
 async def _device_is_one(lab: Lab) -> Finding:
     volume_id = await lab.volume()
-    asked = {"VolumeId": volume_id, "InstanceId": lab.instance}
     return all_held(
         *[
-            await refused(lab, "InvalidParameterValue", "attach_volume", **asked, Device=device)
+            await _refused(lab, "InvalidParameterValue", volume_id, Device=device)
             for device in ("/dev/hdf", "xvdba-1", "/dev/xvdea")
         ]
     )
@@ -228,14 +191,7 @@ async def _instance_is_full(lab: Lab) -> Finding:
             await lab.attached(volume_id)
         except RefusedError as no:
             return Refuted(f"Of {limit} devices number {number} was refused with {no}.")
-    return await refused(
-        lab,
-        "AttachmentLimitExceeded",
-        "attach_volume",
-        VolumeId=volumes[-1],
-        InstanceId=lab.instance,
-        Device=lab.device(),
-    )
+    return await _refused(lab, "AttachmentLimitExceeded", volumes[-1])
 
 
 async def _limit(lab: Lab) -> int:
@@ -300,7 +256,7 @@ async def _filtered_by_instance(lab: Lab) -> Finding:
 
 async def _shared(lab: Lab) -> Finding:
     other = lab.other_instance
-    volume_id = await lab.volume(4, **_SHARED)
+    volume_id = await lab.volume(4, **SHARED)
     await lab.attached(volume_id)
     asked = {"VolumeId": volume_id, "InstanceId": other, "Device": lab.device()}
     try:
@@ -311,16 +267,9 @@ async def _shared(lab: Lab) -> Finding:
 
 
 async def _shared_once_each(lab: Lab) -> Finding:
-    volume_id = await lab.volume(4, **_SHARED)
+    volume_id = await lab.volume(4, **SHARED)
     await lab.attached(volume_id)
-    return await refused(
-        lab,
-        "VolumeInUse",
-        "attach_volume",
-        VolumeId=volume_id,
-        InstanceId=lab.instance,
-        Device=lab.device(),
-    )
+    return await _refused(lab, "VolumeInUse", volume_id)
 
 
 _ATTACH = ("CreateVolume", "AttachVolume", "DescribeVolumes")

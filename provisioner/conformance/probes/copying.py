@@ -4,8 +4,15 @@ import asyncio
 from typing import Any
 
 from provisioner.conformance.lab import Lab
-from provisioner.conformance.probe import CannotRunError, Confirmed, Finding, RefusedError, Refuted
-from provisioner.conformance.probes.asking import all_held, cheap, held, made, outcome, refused
+from provisioner.conformance.probe import CannotRunError, Finding, RefusedError, Refuted
+from provisioner.conformance.probes.asking import (
+    all_held,
+    cheap,
+    held,
+    outcome,
+    refused,
+    refused_while_creating,
+)
 from provisioner.conformance.probes.sources import COPYING, ERRORS, MODEL, rests, row
 
 _CLONE = rests(
@@ -88,16 +95,7 @@ async def _missing(lab: Lab) -> Finding:
 
 
 async def _of_creating(lab: Lab) -> Finding:
-    source = str((await made(lab))["VolumeId"])
-    finding = await refused(
-        lab, "IncorrectState", "copy_volumes", SourceVolumeId=source, VolumeType="gp3"
-    )
-    if isinstance(finding, Confirmed):
-        return finding
-    fresh = str((await made(lab))["VolumeId"])
-    if (await lab.describe(fresh))["State"] != "creating":
-        raise CannotRunError("a new volume was not seen creating")
-    return finding
+    return await refused_while_creating(lab, "copy_volumes", "SourceVolumeId", VolumeType="gp3")
 
 
 async def _of_modified(lab: Lab) -> Finding:

@@ -182,10 +182,12 @@ async def _same_filter_twice(lab: Lab) -> Finding:
 async def _wildcards(lab: Lab) -> Finding:
     three = await _three(lab)
     many = await _found(lab, three, filtered("tag:c", "bl*"))
-    one = await _found(lab, three, filtered("tag:c", "blue-?"))
+    one = await _found(lab, three, filtered("tag:c", "blue-?", "blue-2"))
+    zero = await _found(lab, three, filtered("tag:c", "blue-1?"))
     none = await _found(lab, three, filtered("tag:c", "blue?"))
-    is_so = many == one == {three[2]} and not none
-    seen = f"bl*, blue-? and blue? found {len(many)}, {len(one)} and {len(none)} of blue-1."
+    is_so = many == one == zero == {three[2]} and not none
+    numbers = [len(each) for each in (many, one, zero, none)]
+    seen = f"bl*, blue-?, blue-1? and blue? found {numbers} of blue-1."
     return held(is_so, seen)
 
 
@@ -365,7 +367,7 @@ RULES = (
     ),
     row(
         "filter-wildcards",
-        "* and ? in a filter's value stand for any characters and for one.",
+        "* in a filter's value stands for any characters, ? for none or one.",
         _FILTERS,
         rests("The product would have to look at what it gets; it does.", "ec2/volumes.py"),
         cheap(_wildcards, "CreateVolume", "DescribeVolumes", volumes=3),

@@ -10,9 +10,15 @@ from provisioner.conformance.probe import (
     RefusedError,
     Refuted,
     Usage,
-    VolumeUse,
 )
-from provisioner.conformance.probes.asking import cheap, held, made, refused
+from provisioner.conformance.probes.asking import (
+    SHARED,
+    SHARED_VOLUMES,
+    cheap,
+    held,
+    refused,
+    refused_while_creating,
+)
 from provisioner.conformance.probes.sources import (
     DRIVER,
     ERRORS,
@@ -23,7 +29,6 @@ from provisioner.conformance.probes.sources import (
     row,
 )
 
-_SHARED = {"VolumeType": "io2", "Iops": 100, "MultiAttachEnabled": True}
 _DONE = rests(
     "A detached volume would be detached for ever, or attached too early elsewhere.",
     "controller/attaching/detach.py",
@@ -36,9 +41,15 @@ _GONE = rests(
 )
 
 
-async def _is_detaching_first(lab: Lab) -> Finding:
+async def _attached(lab: Lab) -> str:
+    """The id of a volume that the instance has."""
     volume_id = await lab.volume()
     await lab.attached(volume_id)
+    return volume_id
+
+
+async def _is_detaching_first(lab: Lab) -> Finding:
+    volume_id = await _attached(lab)
     reply = await lab.call("detach_volume", VolumeId=volume_id, InstanceId=lab.instance)
     try:
         await lab.volume_state(volume_id, "available")
@@ -50,8 +61,7 @@ async def _is_detaching_first(lab: Lab) -> Finding:
 
 
 async def _detach_again(lab: Lab) -> Finding:
-    volume_id = await lab.volume()
-    await lab.attached(volume_id)
+    volume_id = await _attached(lab)
     await lab.call("detach_volume", VolumeId=volume_id)
     try:
         reply = await lab.call("detach_volume", VolumeId=volume_id)
@@ -72,16 +82,14 @@ async def _detach_available(lab: Lab) -> Finding:
 
 async def _detach_elsewhere(lab: Lab) -> Finding:
     other = lab.other_instance
-    volume_id = await lab.volume()
-    await lab.attached(volume_id)
+    volume_id = await _attached(lab)
     return await refused(
         lab, "InvalidAttachment.NotFound", "detach_volume", VolumeId=volume_id, InstanceId=other
     )
 
 
 async def _detach_other_device(lab: Lab) -> Finding:
-    volume_id = await lab.volume()
-    await lab.attached(volume_id)
+    volume_id = await _attached(lab)
     return await refused(
         lab,
         "InvalidAttachment.NotFound",
@@ -93,8 +101,7 @@ async def _detach_other_device(lab: Lab) -> Finding:
 
 
 async def _detach_missing_instance(lab: Lab) -> Finding:
-    volume_id = await lab.volume()
-    await lab.attached(volume_id)
+    volume_id = await _attached(lab)
     return await refused(
         lab,
         "InvalidInstanceID.NotFound",
@@ -105,8 +112,7 @@ async def _detach_missing_instance(lab: Lab) -> Finding:
 
 
 async def _detach_without_instance(lab: Lab) -> Finding:
-    volume_id = await lab.volume()
-    await lab.attached(volume_id)
+    volume_id = await _attached(lab)
     try:
         await lab.detached(volume_id)
     except RefusedError as no:
@@ -115,7 +121,7 @@ async def _detach_without_instance(lab: Lab) -> Finding:
 
 
 async def _detach_shared(lab: Lab) -> Finding:
-    volume_id = await lab.volume(4, **_SHARED)
+    volume_id = await lab.volume(4, **SHARED)
     await lab.attached(volume_id)
     finding = await refused(lab, "MissingParameter", "detach_volume", VolumeId=volume_id)
     if isinstance(finding, Confirmed):
@@ -124,22 +130,12 @@ async def _detach_shared(lab: Lab) -> Finding:
 
 
 async def _delete_attached(lab: Lab) -> Finding:
-    volume_id = await lab.volume()
-    await lab.attached(volume_id)
+    volume_id = await _attached(lab)
     return await refused(lab, "VolumeInUse", "delete_volume", VolumeId=volume_id)
 
 
 async def _delete_creating(lab: Lab) -> Finding:
-    volume_id = str((await made(lab))["VolumeId"])
-    finding = await refused(lab, "IncorrectState", "delete_volume", VolumeId=volume_id)
-    if isinstance(finding, Confirmed):
-        return finding
-    fresh = str((await made(lab))["VolumeId"])
-    if await lab.code_of("describe_volumes", VolumeIds=[fresh]) or (
-        (await lab.describe(fresh))["State"] != "creating"
-    ):
-        raise CannotRunError("a new volume was not seen creating")
-    return finding
+    return await refused_while_creating(lab, "delete_volume")
 
 
 async def _deleted_is_gone(lab: Lab) -> Finding:
@@ -252,7 +248,7 @@ RULES = (
         Probe(
             _detach_shared,
             _ACTIONS,
-            Usage((VolumeUse(4, "io2", iops=100),), needs_instance=True, seconds=20),
+            Usage(SHARED_VOLUMES, needs_instance=True, seconds=20),
         ),
     ),
     row(

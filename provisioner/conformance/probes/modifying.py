@@ -16,14 +16,16 @@ from provisioner.conformance.probe import (
     VolumeUse,
 )
 from provisioner.conformance.probes.asking import (
+    SHARED,
+    SHARED_VOLUMES,
     accepted,
     all_held,
     cheap,
     filtered,
     held,
-    made,
     outcome,
     refused,
+    refused_while_creating,
 )
 from provisioner.conformance.probes.sources import (
     ERRORS,
@@ -53,8 +55,6 @@ _STATES = ("modifying", "optimizing", "completed")
 _COMPLETED_WITHIN_S = 1200.0
 _BUDGET = 4
 _LARGE_GIB = 200  # gp2 has 250 MiB/s from 170 GiB on
-_SHARED = {"VolumeType": "io2", "Iops": 100, "MultiAttachEnabled": True}
-_SHARED_USE = Usage((VolumeUse(4, "io2", iops=100),), seconds=10)
 
 
 async def _modify(lab: Lab, volume_id: str, **changes: Any) -> dict[str, Any]:
@@ -149,14 +149,7 @@ async def _nothing_named(lab: Lab) -> Finding:
 
 
 async def _while_creating(lab: Lab) -> Finding:
-    volume_id = str((await made(lab))["VolumeId"])
-    finding = await refused(lab, "IncorrectState", "modify_volume", VolumeId=volume_id, Size=2)
-    if isinstance(finding, Confirmed):
-        return finding
-    fresh = str((await made(lab))["VolumeId"])
-    if (await lab.describe(fresh))["State"] != "creating":
-        raise CannotRunError("a new volume was not seen creating")
-    return finding
+    return await refused_while_creating(lab, "modify_volume", Size=2)
 
 
 async def _never(lab: Lab) -> Finding:
@@ -297,7 +290,7 @@ async def _missing(lab: Lab) -> Finding:
 
 
 async def _shared_type(lab: Lab) -> Finding:
-    volume_id = await lab.volume(4, **_SHARED)
+    volume_id = await lab.volume(4, **SHARED)
     codes = ("UnsupportedOperation", *_BAD)
     asked = {"VolumeId": volume_id, "VolumeType": "io1", "Iops": 100}
     return all_held(
@@ -307,7 +300,7 @@ async def _shared_type(lab: Lab) -> Finding:
 
 
 async def _shared_switch(lab: Lab) -> Finding:
-    volume_id = await lab.volume(4, **_SHARED)
+    volume_id = await lab.volume(4, **SHARED)
     await lab.attached(volume_id)
     return await refused(
         lab,
@@ -537,7 +530,7 @@ RULES = (
         Probe(
             _shared_switch,
             (*_MODIFY, "AttachVolume"),
-            Usage(_SHARED_USE.volumes, needs_instance=True, seconds=15),
+            Usage(SHARED_VOLUMES, needs_instance=True, seconds=15),
         ),
     ),
     row(

@@ -24,6 +24,7 @@ from provisioner.conformance.probes.asking import (
     new_volume,
     outcome,
     refused,
+    refused_while_creating,
     tagged,
 )
 from provisioner.conformance.probes.sources import (
@@ -133,14 +134,7 @@ async def _one_pending(lab: Lab) -> Finding:
 
 
 async def _while_creating(lab: Lab) -> Finding:
-    volume_id = str((await made(lab))["VolumeId"])
-    finding = await refused(lab, "IncorrectState", "create_snapshot", VolumeId=volume_id)
-    if isinstance(finding, Confirmed):
-        return finding
-    fresh = str((await made(lab))["VolumeId"])
-    if (await lab.describe(fresh))["State"] != "creating":
-        raise CannotRunError("a new volume was not seen creating")
-    return finding
+    return await refused_while_creating(lab, "create_snapshot")
 
 
 async def _missing_volume(lab: Lab) -> Finding:

@@ -11,7 +11,7 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -94,16 +94,15 @@ class Space:
 
 async def join(one: Ends, other: Ends) -> None:
     """Carry bytes both ways until both directions have ended, or one is broken."""
-    with suppress(OSError):
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_carry(one[0], other[1]))
-                group.create_task(_carry(other[0], one[1]))
-        except* OSError:
-            pass
-        finally:
-            for _, writer in (one, other):
-                writer.close()
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_carry(one[0], other[1]))
+            group.create_task(_carry(other[0], one[1]))
+    except* OSError:
+        pass  # one end is broken: both are closed
+    finally:
+        for _, writer in (one, other):
+            writer.close()
 
 
 async def _carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

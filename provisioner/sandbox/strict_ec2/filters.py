@@ -1,6 +1,7 @@
 """Filters of the Describe calls: any value of a filter, every filter of a call.
 
-Filter names as botocore 1.44.5's model lists them; ``*`` and ``?`` match as EC2 documents.
+Filter names as botocore 1.44.5's model lists them; ``*`` stands for any characters and ``?`` for
+none or one (EC2 user guide, Filter output: Using_Filtering, read 2026-11-23).
 """
 
 import re
@@ -79,7 +80,7 @@ def matcher_of(name: str, values: list[str], fields: Mapping[str, Field]) -> Cal
 def _acceptor(values: list[str]) -> Callable[[Iterable[str]], bool]:
     exact = {value for value in values if not re.search(r"[*?]", value)}
     patterns = [
-        re.compile(re.escape(value).replace(r"\*", ".*").replace(r"\?", "."), re.DOTALL)
+        re.compile(re.escape(value).replace(r"\*", ".*").replace(r"\?", ".?"), re.DOTALL)
         for value in values
         if value not in exact
     ]

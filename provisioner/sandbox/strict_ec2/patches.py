@@ -25,16 +25,17 @@ def apply(world: World) -> None:
     _responses(world)
 
 
+def _set_by_rules(thing: Any, value: Any) -> None:
+    """Ignore what moto's constructors set: rules keep these attributes elsewhere."""
+
+
 def _volumes() -> None:
 
     def first(volume: Any) -> Any:
         return next(iter(record_of(volume).attachments.values()), None)
 
-    def ignore(volume: Any, value: Any) -> None:
-        """Attachments are set by rules only; moto's constructor sets None."""
-
     motos.Volume.status = property(status_of)
-    motos.Volume.attachment = property(first, ignore)
+    motos.Volume.attachment = property(first, _set_by_rules)
     motos.Volume.attachments = property(lambda volume: list(record_of(volume).attachments.values()))
 
 
@@ -102,11 +103,7 @@ def _instances() -> None:
 
 def _snapshots() -> None:
     """State and size are those of our record; a volume's size changes, a snapshot's does not."""
-
-    def ignore(snapshot: Any, value: Any) -> None:
-        """State is set by rules only; moto's constructor says completed."""
-
-    motos.Snapshot.status = property(lambda each: snapshot_record_of(each).state, ignore)
+    motos.Snapshot.status = property(lambda each: snapshot_record_of(each).state, _set_by_rules)
     motos.Snapshot.volume_size = property(lambda each: snapshot_record_of(each).size_gib)
 
 
