@@ -145,6 +145,8 @@ async def _device_last_names(lab: Lab) -> Finding:
     try:
         await lab.attached(volume_id, "/dev/xvddx")
     except RefusedError as no:
+        if "already in use" in no.message:
+            raise CannotRunError("another volume of the instance is at /dev/xvddx") from no
         return Refuted(f"AttachVolume at /dev/xvddx was refused with {no}.")
     return Confirmed("A volume was attached at /dev/xvddx.")
 
