@@ -17,8 +17,6 @@ _OF_THE_MACHINE = (
     r"control groups of version 2 that control something",
     # Building them takes longer than all tests.
     r"Kubernetes' storage tests are not built",
-    # A container has no builder of containers; the test before checks the steps.
-    r"there is no builder of images here",
 )
 """Reasons that nothing that can be installed does away with."""
 

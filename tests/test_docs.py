@@ -34,6 +34,7 @@ MOST_LINES, MOST_LINES_OF_README = 400, 160
 PAGES = {
     *(
         "install",
+        "image",
         "install-helm",
         "migrate",
         "storage-classes",
@@ -43,7 +44,7 @@ PAGES = {
         "formatting",
     ),
     "neighbours",
-    *("webhook", "troubleshooting"),
+    *("webhook", "troubleshooting", "alerts"),
     *(
         f"reference/{name}"
         for name in (

@@ -72,6 +72,9 @@
 {{- if and .Values.webhook.enabled (eq .Values.webhook.certificates "cert-manager") (not ($has.Has "cert-manager.io/v1")) }}
 {{- $wrong = append $wrong "webhook.certificates=cert-manager: this cluster has no cert-manager (cert-manager.io/v1); install it first, or set certificates=own" }}
 {{- end }}
+{{- if and .Values.prometheusRule.enabled (not ($has.Has "monitoring.coreos.com/v1")) }}
+{{- $wrong = append $wrong "prometheusRule.enabled: this cluster has no PrometheusRule (monitoring.coreos.com/v1); install the Prometheus operator first, or give docs/alerts.md's rules to Prometheus as a file" }}
+{{- end }}
 {{- $monitored := or (and .Values.controller.enableMetrics .Values.controller.serviceMonitor.forceEnable) (and .Values.node.enableMetrics .Values.node.serviceMonitor.forceEnable) }}
 {{- if and $monitored (not ($has.Has "monitoring.coreos.com/v1")) }}
 {{- $wrong = append $wrong "serviceMonitor.forceEnable: this cluster has no ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first, or leave forceEnable false" }}

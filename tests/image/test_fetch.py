@@ -1,0 +1,142 @@
+"""Packages come from the cache, a mirror or Debian's archive, and only with the locked hash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from image import fetch
+from image.debian import Lock, Package
+from image.errors import ImageError
+
+DATA = b"a package"
+PACKAGE = Package(
+    name="libnone",
+    version="1:1.0+deb12u1",
+    source="none",
+    path="debian/pool/main/n/none/libnone_1.0+deb12u1_amd64.deb",
+    sha256=hashlib.sha256(DATA).hexdigest(),
+)
+LOCK = Lock("20261123T000000Z", {"amd64": {PACKAGE.name: PACKAGE}})
+
+
+class Mirror(ThreadingHTTPServer):
+    """Answers each request with ``data``, or with 404 if there is none."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.data: bytes | None = DATA
+        self.asked: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Mirror
+
+    def do_GET(self) -> None:
+        self.server.asked.append(self.path)
+        self.send_response(404 if self.server.data is None else 200)
+        self.end_headers()
+        self.wfile.write(self.server.data or b"")
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name there
+        pass
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
+    with Mirror() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        monkeypatch.setenv("DEBIAN_MIRROR", f"{server.url}/mirror/")
+        monkeypatch.setattr(fetch, "_ARCHIVE", f"{server.url}/archive")
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def got(cache: Path) -> bytes:
+    return fetch.package(cache, LOCK, PACKAGE, lambda _: None)
+
+
+def test_a_package_is_fetched_once(mirror: Mirror, tmp_path: Path):
+    assert got(tmp_path) == got(tmp_path) == DATA
+
+    assert mirror.asked == [f"/mirror/{PACKAGE.path.replace('+', '%2b')}"]
+
+
+def test_a_damaged_copy_in_the_cache_is_fetched_again(mirror: Mirror, tmp_path: Path):
+    got(tmp_path)
+    (tmp_path / "debian" / PACKAGE.sha256).write_bytes(b"half")
+
+    assert got(tmp_path) == DATA
+    assert (tmp_path / "debian" / PACKAGE.sha256).read_bytes() == DATA
+
+
+def test_what_has_another_hash_is_never_taken_nor_kept(mirror: Mirror, tmp_path: Path):
+    mirror.data = b"something else"
+
+    with pytest.raises(ImageError, match="its hash is not the locked one"):
+        got(tmp_path)
+
+    assert not (tmp_path / "debian").exists()
+
+
+def test_a_version_that_mirrors_have_no_more_comes_from_the_archive(mirror: Mirror, tmp_path: Path):
+    mirror.data = None
+
+    with pytest.raises(ImageError, match="404"):
+        got(tmp_path)
+
+    assert mirror.asked[1] == (
+        "/archive/debian/20261123T000000Z/pool/main/n/none/libnone_1.0%2bdeb12u1_amd64.deb"
+    )
+
+
+def test_without_a_network_one_sentence_says_what_would_help(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("DEBIAN_MIRROR", "http://127.0.0.1:1")
+    monkeypatch.setattr(fetch, "_ARCHIVE", "http://127.0.0.1:1")
+
+    with pytest.raises(ImageError) as caught:
+        got(tmp_path)
+
+    said = str(caught.value)
+    assert said.startswith("cannot fetch Debian package libnone 1:1.0+deb12u1 (http://127.0.0.1:1/")
+    assert said.endswith("check the network, or name a mirror in DEBIAN_MIRROR")
+    assert "\n" not in said
+
+
+def test_a_wheel_that_is_not_locked_is_not_taken(tmp_path: Path):
+    requirements = tmp_path / "wheels.txt"
+    requirements.write_text("click==8.5.1\n")
+
+    with pytest.raises(ImageError, match=r"^pip download fails: .*[Hh]ash"):
+        fetch.wheels(tmp_path / "cache", requirements, "amd64", lambda _: None)
+
+    assert [*(tmp_path / "cache/wheels").iterdir()] == []
+
+
+def test_a_write_that_fails_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    fetch.put(tmp_path / "image.tar", b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+
+    with pytest.raises(OSError, match="No space"):
+        fetch.put(tmp_path / "image.tar", b"new")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["image.tar"]
+    assert (tmp_path / "image.tar").read_bytes() == b"old"
