@@ -32,7 +32,6 @@ pytestmark = [NEEDS_A_REAL_NODE, pytest.mark.asyncio(loop_scope="module")]
 ROOT = Path(__file__).parents[2]
 FILE_SYSTEM = "xfs" if why_no_ext_growth() else "ext4"
 RUN_S = 240
-ACCOUNT = "ec2"
 
 
 @dataclass
@@ -279,13 +278,15 @@ async def test_a_context_that_is_not_there_is_one_sentence(user: User):
     status, output = await plan(user, context="production")
 
     assert status == 2
-    assert output.startswith("Error: the context production: ")
+    assert output.startswith("ebs-provisioner: the context production: ")
     assert len(output.splitlines()) == 1
 
 
-async def test_rights_that_are_missing_are_named_before_anything_is_made(user: User):
+async def test_rights_that_are_missing_are_named_before_anything_is_made(
+    user: User, real: Background
+):
     plane = user.box.plane
-    token = await plane.service_account_token("strangers", "default")
+    token = await real.call(plane.service_account_token("strangers", "default"))
     kubeconfig = plane.kubeconfig_for(token, user.folder / "kubeconfig")
     status, output = await plan(user, kubeconfig=kubeconfig)
 
