@@ -22,7 +22,7 @@ LONGEST = (
     *("test_change_troubles", "test_after_stock", "test_real_node_stories", "test_real_node_ends"),
     *("test_orphans_faults", "test_modification_limits"),
     *("test_ec2_says_no", "test_adoption", "test_demo_rights", "test_leases", "test_up"),
-    *("test_outages", "test_initialize_nodes", "test_e2e"),
+    *("test_outages", "test_initialize_nodes", "test_chart", "test_e2e"),
 )
 """Files that take 40 s and longer, by what two idle cores need for them."""
 

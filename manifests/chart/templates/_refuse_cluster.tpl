@@ -31,7 +31,9 @@
 {{- end }}
 {{- $driver := lookup "storage.k8s.io/v1" "CSIDriver" "" "ebs.csi.aws.com" }}
 {{- $owner := include "ebs.otherOwner" (dict "object" $driver "root" $) }}
-{{- if and $owner (not $wrong) .Values.csiDriver.create (not .Values.nodeComponentOnly) }}
+{{- /* Whoever has it kept means to hand it over: --take-ownership. */}}
+{{- $kept := eq (get ((($driver).metadata).annotations | default dict) "helm.sh/resource-policy") "keep" }}
+{{- if and $owner (not $kept) (not $wrong) .Values.csiDriver.create (not .Values.nodeComponentOnly) }}
 {{- $wrong = append $wrong (printf "the CSIDriver ebs.csi.aws.com belongs to the release %s: set csiDriver.create=false as long as that release keeps it (docs/migrate.md)" $owner) }}
 {{- end }}
 {{- toJson ($wrong | uniq) }}
