@@ -44,6 +44,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> scheduling.S
     return scheduling.scheduler(config, log)
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Where several processes shared the tests: how long files took, and when each process ended."""
+    stats = terminalreporter.stats.values()
+    reports = [each for kind in stats for each in kind if isinstance(each, pytest.TestReport)]
+    if lines := list(scheduling.timeline(reports)):
+        terminalreporter.write_sep("=", "longest files")
+        terminalreporter.write_line("\n".join(lines))
+
+
 @pytest.fixture(scope="session")
 def strict_ec2_server() -> Iterator[StrictEc2]:
     """One strict EC2 for the whole run."""

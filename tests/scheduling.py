@@ -5,6 +5,7 @@ together they keep the cores busy. Of the control plane's files the longest come
 worker is left with one of them when the rest have ended.
 """
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -19,8 +20,9 @@ LONGEST = (
     *("test_crash_walk", "test_real_node_cycles", "test_dead_node", "test_real_node_demo"),
     *("test_adoption_halfway", "test_kill", "test_real_node_up", "test_real_node_refusals"),
     *("test_change_troubles", "test_after_stock", "test_real_node_stories", "test_real_node_ends"),
+    *("test_orphans_faults", "test_modification_limits"),
     *("test_ec2_says_no", "test_adoption", "test_demo_rights", "test_leases", "test_up"),
-    *("test_outages", "test_initialize_nodes", "test_e2e"),
+    *("test_outages", "test_initialize_nodes", "test_chart", "test_e2e"),
 )
 """Files that take 40 s and longer, by what two idle cores need for them."""
 
@@ -48,3 +50,26 @@ class Scheduling(LoadFileScheduling):
 def scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
     """That of a run by files; None leaves the choice to xdist."""
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def timeline(reports: Iterable[pytest.TestReport], files: int = 25) -> Iterator[str]:
+    """How long the longest files took, from first to last test, and when each worker had ended.
+
+    It is what ``LONGEST`` is corrected by. Empty for a run in one process.
+    """
+    spans: dict[tuple[str, str], tuple[float, float]] = {}
+    for each in reports:
+        if hasattr(each, "node"):
+            key = each.nodeid.partition("::")[0], each.node.gateway.id
+            start, stop = spans.get(key, (each.start, each.stop))
+            spans[key] = min(start, each.start), max(stop, each.stop)
+    if not spans:
+        return
+    began = min(start for start, _ in spans.values())
+    ends: dict[str, float] = {}
+    for (_, worker), (_, stop) in spans.items():
+        ends[worker] = max(ends.get(worker, 0.0), stop - began)
+    by_length = sorted(spans.items(), key=lambda item: item[1][0] - item[1][1])
+    for (file, worker), (start, stop) in by_length[:files]:
+        yield f"{stop - start:6.1f} s from {start - began:6.1f} s on {worker}: {file}"
+    yield "ended after " + ", ".join(f"{ends[each]:.0f} s {each}" for each in sorted(ends))

@@ -84,12 +84,12 @@ def machine(tmp_path: Path) -> Machine:
 def test_it_installs_what_real_nodes_and_tests_need_and_nothing_else():
     sources = [
         path.read_text()
-        for folder in ("node", "image")
+        for folder in ("node", "image", "monitoring")
         for path in (ROOT / "tests" / folder).rglob("*.py")
     ]
     of_tests = {name for text in sources for name in re.findall(r'(?:needed|which)\("(\w+)"', text)}
 
-    assert of_tests >= {"pvcreate", "cryptsetup", "strace", "skopeo"}
+    assert of_tests >= {"pvcreate", "cryptsetup", "strace", "skopeo", "promtool"}
     assert PROGRAMS.items() <= (PACKAGES | BESIDE).items()
     assert set(PACKAGES) == (set(PROGRAMS) - set(BESIDE)) | of_tests | {"ptp"}
     assert PACKAGES["ptp"] == CNI_PACKAGE

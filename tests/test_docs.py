@@ -44,7 +44,7 @@ PAGES = {
         "formatting",
     ),
     "neighbours",
-    *("webhook", "troubleshooting"),
+    *("webhook", "troubleshooting", "alerts"),
     *(
         f"reference/{name}"
         for name in (

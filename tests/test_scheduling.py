@@ -3,6 +3,9 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 from tests import scheduling
 
@@ -63,3 +66,33 @@ def test_xdist_asks_for_it(tmp_path: Path):
 
     assert "ran test_computes.py on gw0\n" in done.stdout, done.stdout
     assert "ran cluster/test_waits.py on gw1\n" in done.stdout
+
+
+def report(file: str, worker: str, start: float, stop: float) -> pytest.TestReport:
+    made = pytest.TestReport(
+        f"{file}::test", (file, 1, "test"), {}, "passed", None, "call", start=start, stop=stop
+    )
+    vars(made)["node"] = SimpleNamespace(gateway=SimpleNamespace(id=worker))  # as xdist does
+    return made
+
+
+def test_it_tells_how_long_files_took_and_when_each_worker_ended():
+    reports = [
+        report(SHORT, "gw1", 100.0, 104.0),
+        report(LONG, "gw0", 103.0, 110.0),
+        report(LONG, "gw0", 110.0, 131.5),
+        report(LONGER, "gw1", 104.0, 160.0),
+    ]
+
+    assert list(scheduling.timeline(reports, files=2)) == [
+        f"  56.0 s from    4.0 s on gw1: {LONGER}",
+        f"  28.5 s from    3.0 s on gw0: {LONG}",
+        "ended after 32 s gw0, 60 s gw1",
+    ]
+
+
+def test_it_tells_nothing_of_a_run_in_one_process():
+    alone = report(SHORT, "gw0", 0.0, 1.0)
+    del vars(alone)["node"]
+
+    assert list(scheduling.timeline([alone])) == []

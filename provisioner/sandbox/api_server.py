@@ -92,7 +92,9 @@ def with_kubelets(keys: Credentials, egress_file: Path) -> list[str]:
         # Where nodes and pods find this API server.
         f"--advertise-address={ROUTER}",
         f"--egress-selector-config-file={egress_file}",
-        # A webhook that is a Service is called at the addresses of its pods.
+        # A webhook that is a Service is called at the addresses of its pods. (Without, it is called
+        # at that of the Service, which a node's kube-proxy serves; but for this the node must be
+        # on, and a new pod counts up to a second later.)
         "--enable-aggregator-routing=true",
         "--enable-admission-plugins=NodeRestriction",
         f"--client-ca-file={keys.authority}",

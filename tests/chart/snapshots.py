@@ -16,7 +16,7 @@ from tests.chart.helm import rendered
 from tests.documents import DOCS
 
 EXAMPLES = DOCS / "examples/chart"
-SNAPSHOTS = Path(__file__).parent / "snapshots"
+SNAPSHOTS = Path(__file__).parent / "rendered"
 # As a cluster that has all that an example names.
 KINDS = (
     *("snapshot.storage.k8s.io/v1", "cert-manager.io/v1"),

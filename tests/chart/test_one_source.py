@@ -70,6 +70,7 @@ SAME: dict[str, tuple[Json, list[str], list[str]]] = {
         [".", "node"],
         ["release-dead-nodes"],
     ),
+    "alerts": ({"prometheusRule": {"enabled": True}}, [".", "node", "monitoring"], []),
     "no inline volumes": ({"noInlineVolumes": True}, [".", "node", "no-inline-volumes"], []),
 }
 

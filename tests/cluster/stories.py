@@ -13,6 +13,7 @@ import signal
 import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from provisioner.model.names import UNCLAIMED
@@ -205,7 +206,7 @@ class Story:
 
     async def calls(self, action: str, *, about: str) -> list[Json]:
         """The calls of an action that EC2 carried out, of those that name a thing."""
-        log = await asyncio.to_thread(self.world.hand.changes, action)
+        log = await asyncio.to_thread(partial(self.world.hand.changes, action, about=about))
         return [
             each
             for each in log

@@ -33,12 +33,6 @@ NOT_RUN = (
 )
 """Tests that no machine of ours can run."""
 
-TEARS = {
-    "disruptive": "Pods are deleted by force while their kubelet is down. When it is back it no longer "
-    "knows them and takes their volumes away before their containers have ended."
-}
-"""Runs in which a volume may be detached while a container still has it, and why."""
-
 SKIPS = (
     Reason(
         r'volume type "(PreprovisionedPV|InlineVolume)"',

@@ -72,13 +72,7 @@ def markdown(verdict: Verdict, ran: Sequence[Ran], setting: Setting) -> str:
         f"{setting.machine}, load {setting.load}; {setting.ec2}. {_counts(verdict)}, in "
         f"{setting.took}."
     )
-    torn = (
-        f"In run `{each.name}`, {each.torn} volumes were detached while a container still had them "
-        f"mounted. {expected.TEARS[each.name]}"
-        for each in ran
-        if each.torn and each.name in expected.TEARS
-    )
-    parts = [when, _features(verdict), _elsewhere(verdict), *torn]
+    parts = [when, _features(verdict), _elsewhere(verdict)]
     if verdict.failed or verdict.known:
         parts += ["**Failed**", _failures(verdict)]
     parts += ["**Skipped themselves**", _skips(verdict), "**Not run**", _not_run()]

@@ -31,7 +31,9 @@
 {{- end }}
 {{- $driver := lookup "storage.k8s.io/v1" "CSIDriver" "" "ebs.csi.aws.com" }}
 {{- $owner := include "ebs.otherOwner" (dict "object" $driver "root" $) }}
-{{- if and $owner (not $wrong) .Values.csiDriver.create (not .Values.nodeComponentOnly) }}
+{{- /* Whoever has it kept means to hand it over: --take-ownership. */}}
+{{- $kept := eq (get ((($driver).metadata).annotations | default dict) "helm.sh/resource-policy") "keep" }}
+{{- if and $owner (not $kept) (not $wrong) .Values.csiDriver.create (not .Values.nodeComponentOnly) }}
 {{- $wrong = append $wrong (printf "the CSIDriver ebs.csi.aws.com belongs to the release %s: set csiDriver.create=false as long as that release keeps it (docs/migrate.md)" $owner) }}
 {{- end }}
 {{- toJson ($wrong | uniq) }}
@@ -71,6 +73,9 @@
 {{- end }}
 {{- if and .Values.webhook.enabled (eq .Values.webhook.certificates "cert-manager") (not ($has.Has "cert-manager.io/v1")) }}
 {{- $wrong = append $wrong "webhook.certificates=cert-manager: this cluster has no cert-manager (cert-manager.io/v1); install it first, or set certificates=own" }}
+{{- end }}
+{{- if and .Values.prometheusRule.enabled (not ($has.Has "monitoring.coreos.com/v1")) }}
+{{- $wrong = append $wrong "prometheusRule.enabled: this cluster has no PrometheusRule (monitoring.coreos.com/v1); install the Prometheus operator first, or give docs/alerts.md's rules to Prometheus as a file" }}
 {{- end }}
 {{- $monitored := or (and .Values.controller.enableMetrics .Values.controller.serviceMonitor.forceEnable) (and .Values.node.enableMetrics .Values.node.serviceMonitor.forceEnable) }}
 {{- if and $monitored (not ($has.Has "monitoring.coreos.com/v1")) }}

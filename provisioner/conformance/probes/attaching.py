@@ -142,9 +142,14 @@ async def _device_is_one(lab: Lab) -> Finding:
 async def _device_last_names(lab: Lab) -> Finding:
     """The last of the names that the product gives: xvddx."""
     volume_id = await lab.volume()
+    beyond = await _refused(lab, "InvalidParameterValue", volume_id, Device="/dev/xvddy")
+    if not isinstance(beyond, Confirmed):
+        return beyond
     try:
         await lab.attached(volume_id, "/dev/xvddx")
     except RefusedError as no:
+        if "already in use" in no.message:
+            raise CannotRunError("another volume of the instance is at /dev/xvddx") from no
         return Refuted(f"AttachVolume at /dev/xvddx was refused with {no}.")
     return Confirmed("A volume was attached at /dev/xvddx.")
 
@@ -336,7 +341,7 @@ RULES = (
     ),
     row(
         "attach-at-the-last-name",
-        "The names go to /dev/xvddx.",
+        "The names go to /dev/xvddx; the next is refused with InvalidParameterValue.",
         DRIVER.at("pkg/cloud/devicemanager; the guide says xvdd[a-x]"),
         _NAMES,
         cheap(_device_last_names, *_ATTACH, volumes=1, instance=True, seconds=15),

@@ -142,7 +142,10 @@ async def _multi_attach_types(lab: Lab) -> Finding:
 async def _io1_multi_attach_regions(lab: Lab) -> Finding:
     asked = {"VolumeType": "io1", "Size": 4, "Iops": 100, "MultiAttachEnabled": True}
     if lab.region in ("us-east-1", "us-west-2", "ap-northeast-2"):
-        return await try_accepted(lab, **asked)
+        return all_held(
+            await try_accepted(lab, **asked),
+            await try_refused(lab, "InvalidParameterCombination", MultiAttachEnabled=True),
+        )
     return await try_refused(lab, "InvalidParameterCombination", **asked)
 
 

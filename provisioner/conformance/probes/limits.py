@@ -96,7 +96,10 @@ def _ratio(kind: str, most: int) -> Rule:
 
 
 async def _first_iops_of_gp3(lab: Lab) -> Finding:
-    return await try_accepted(lab, Size=1, Iops=3000)
+    return all_held(
+        await try_accepted(lab, Size=1, Iops=3000),
+        await try_refused(lab, _BAD, Size=1, Iops=3001),
+    )
 
 
 async def _iops_required(lab: Lab) -> Finding:
@@ -165,7 +168,7 @@ RULES = (
     _ratio("io2", 1_000),
     row(
         "iops-of-small-gp3",
-        "A gp3 volume of 1 GiB may name its 3,000 IOPS, whatever the ratio.",
+        "A gp3 volume of 1 GiB may name its 3,000 IOPS, whatever the ratio, and no more.",
         MODEL.at("CreateVolume Iops"),
         _IOPS,
         cheap(_first_iops_of_gp3, "CreateVolume"),

@@ -102,7 +102,8 @@ async def _size_shows(lab: Lab) -> Finding:
     early = (await lab.describe(volume_id))["Size"]
     if await _state(lab, volume_id, *_STATES, within_s=60) == "modifying" and early != 1:
         return Refuted("DescribeVolumes showed the new size while the modification was modifying.")
-    await _state(lab, volume_id, "optimizing", "completed", within_s=300)
+    if await _state(lab, volume_id, "optimizing", "completed", within_s=300) == "completed":
+        raise CannotRunError("the modification was completed before it was seen optimizing")
 
     async def shown() -> bool:
         return bool((await lab.describe(volume_id))["Size"] == 2)  # noqa: PLR2004

@@ -104,7 +104,8 @@ async def _refused_makes_nothing(lab: Lab) -> Finding:
         return Refuted("CreateVolume with 51 tags was accepted.")
     await lab.sleep(5)
     left = await there() - before
-    return held(not left, f"CreateVolume with 51 tags: {code}; it left {len(left)} volumes.")
+    named = f"{', '.join(sorted(left))}, which nothing here deletes" if left else "nothing"
+    return held(not left, f"CreateVolume with 51 tags: {code}; it left {named}.")
 
 
 async def _key_length(lab: Lab) -> Finding:

@@ -46,6 +46,18 @@ def _token(lab: Lab, kind: str = "volume") -> str:
     return f"conformance-{lab.missing_id(kind)}"
 
 
+async def _kept(lab: Lab, token: str) -> dict[str, Any]:
+    """Make a volume with a token.
+
+    Raises:
+        CannotRunError: tokens are ignored, so that another one makes another volume anyway.
+    """
+    one, again = await made(lab, ClientToken=token), await made(lab, ClientToken=token)
+    if one["VolumeId"] != again["VolumeId"]:
+        raise CannotRunError("even the same request with the same token makes a second volume")
+    return one
+
+
 async def _replayed(lab: Lab, first: dict[str, Any], again: dict[str, Any]) -> Finding:
     """Whether two requests with one token make one volume."""
     token = _token(lab)
@@ -92,7 +104,7 @@ async def _other_zone(lab: Lab) -> Finding:
     if len(lab.zones) == 1:
         raise CannotRunError("it needs two zones")
     token = _token(lab)
-    one = await made(lab, ClientToken=token)
+    one = await _kept(lab, token)
     try:
         other = await made(lab, ClientToken=token, AvailabilityZone=lab.zones[1])
     except RefusedError as no:
@@ -134,7 +146,7 @@ async def _ascii(lab: Lab) -> Finding:
 
 async def _case(lab: Lab) -> Finding:
     token = _token(lab)
-    one = await made(lab, ClientToken=token)
+    one = await _kept(lab, token)
     try:
         other = await made(lab, ClientToken=token.upper())
     except RefusedError as no:
@@ -237,7 +249,7 @@ RULES = (
             "controller/placement/failover_rules.py",
             "controller/provisioning/plan_rules.py",
         ),
-        cheap(_other_zone, "CreateVolume", volumes=2),
+        cheap(_other_zone, "CreateVolume", volumes=3),
     ),
     row(
         "token-of-a-deleted-volume",
@@ -270,7 +282,7 @@ RULES = (
             "Nothing: tokens are lower-case hexadecimal.",
             "controller/provisioning/client_token_rules.py",
         ),
-        cheap(_case, "CreateVolume", volumes=2),
+        cheap(_case, "CreateVolume", volumes=3),
     ),
     row(
         "token-of-both-calls",
