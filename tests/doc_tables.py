@@ -14,7 +14,7 @@ from pathlib import Path
 
 from provisioner.node.mounting import rules
 from tests import messages
-from tests.conformance import rule_tables
+from tests.conformance import rule_tables, run_tables
 from tests.documents import DOCS
 from tests.e2e import claims
 
@@ -39,6 +39,8 @@ MESSAGES = {
 TABLES = (
     Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
     Table("rules of EC2", DOCS / "reference/ec2-rules.md", rule_tables.markdown),
+    Table("runs", DOCS / "reference/conformance-aws.md", run_tables.takes),
+    Table("steps", DOCS / "reference/conformance-aws.md", run_tables.steps),
     Table("e2e claims", DOCS / "reference/e2e.md", claims.markdown),
     *(
         Table(

@@ -114,7 +114,7 @@ ALLOWED: dict[str, set[str]] = {
         *("classes", "controller.nodes", "controller.placement", "controller.provisioning"),
         *("kube", "ec2", "region"),
     },
-    "conformance": {"ec2"},
+    "conformance": {"ec2", "kube"},
     "sandbox": set(),
     # The commands of the node plugin and the sandbox are loaded by name, when they are asked for.
     "cli": {"controller.app", "controller.shared", "inspect", "options"},

@@ -16,11 +16,14 @@ from provisioner.model.sentences import printable
 
 if TYPE_CHECKING:
     from provisioner.conformance.account import Terminal
+    from provisioner.conformance.cluster.steps import Step
+    from provisioner.conformance.journal import InCluster
     from provisioner.conformance.report import Report
 
 T = TypeVar("T")
 
 _LATEST = "latest"
+_CLUSTER = "cluster"
 _FOLDER = Path("~/.local/state/ebs-provisioner/conformance")
 _SIGNS: dict[type[Any], str] = {Confirmed: "ok      ", Refuted: "REFUTED ", NotRun: "not run "}
 _COULD_NOT_RUN = 2
@@ -67,11 +70,39 @@ def rules(*, only: tuple[str, ...]) -> None:
     show_default=True,
     help="Make nothing if the run may cost more.",
 )
-@click.option("--only", multiple=True, metavar="RULE", help="Probe this rule; can be repeated.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="RULE",
+    help='Probe this rule, or do the steps in the "cluster"; can be repeated.',
+)
 @click.option(
     "--copies",
     is_flag=True,
     help="Run probes of CopyVolumes too; AWS charges once for each GiB, a price not known here.",
+)
+@click.option(
+    "--context",
+    metavar="NAME",
+    help="Do the worked example too, in the cluster of this context of the kubeconfig.",
+)
+@click.option(
+    "--kubeconfig",
+    metavar="FILE",
+    help="With --context.  [default: KUBECONFIG, or ~/.kube/config]",
+)
+@click.option(
+    "--image",
+    default="busybox",
+    show_default=True,
+    help="With --context: image of its pods; it needs a shell, sha256sum, dd, df and awk.",
+)
+@click.option(
+    "--file-system",
+    type=click.Choice(["ext4", "xfs"]),
+    default="ext4",
+    show_default=True,
+    help="With --context: of its volumes.",
 )
 @click.option(
     "--report",
@@ -112,6 +143,10 @@ def aws(
     budget_usd: float,
     only: tuple[str, ...],
     copies: bool,
+    context: str | None,
+    kubeconfig: str | None,
+    image: str,
+    file_system: str,
     report: Path | None,
     state: Path,
     only_plan: bool,
@@ -121,6 +156,9 @@ def aws(
 ) -> None:
     """Probe an account, or a simulator, for what this product assumes about EC2.
 
+    With --context, this controller, webhook and node plugin, which have to run there, also have to
+    provision, attach, move, grow, snapshot, restore and delete a volume.
+
     Everything that is made has the tag ebs-provisioner.io/conformance-run and is deleted at the
     end. The exit status is 0 if all that ran is confirmed, 1 if something is refuted, and 2 if
     the run did not take place, ended early, or could not delete something.
@@ -129,6 +167,7 @@ def aws(
 
     if len(instance) > _MOST_INSTANCES:
         raise click.UsageError("--instance can be given twice at most")
+    cluster = _cluster(context, kubeconfig, image, file_system, only)
     order = account.Order(
         rules=_chosen(only),
         folder=state.expanduser(),
@@ -138,6 +177,7 @@ def aws(
         instances=instance,
         budget_usd=budget_usd,
         copies=copies,
+        cluster=cluster,
     )
     if sweep is not None:
         left = _run(account.sweep_all(order, _terminal(), _named(sweep)))
@@ -158,12 +198,36 @@ def _terminal(*, yes: bool = False) -> "Terminal":
     return Terminal(say=_say, agrees=lambda: yes or _agrees(), tell=_tell)
 
 
+def _cluster(
+    context: str | None,
+    kubeconfig: str | None,
+    image: str,
+    file_system: str,
+    only: tuple[str, ...],
+) -> "InCluster | None":
+    """The cluster that the user names; never the one that happens to be current."""
+    from provisioner.conformance.cluster.part import kubeconfig_of  # noqa: PLC0415 -- as above
+    from provisioner.conformance.journal import InCluster  # noqa: PLC0415 -- as above
+
+    if context is None:
+        if kubeconfig is not None:
+            raise click.UsageError("--kubeconfig needs --context: no cluster is used unnamed")
+        if _CLUSTER in only:
+            raise click.UsageError(f"--only {_CLUSTER} needs --context")
+        return None
+    if only and _CLUSTER not in only:
+        raise click.UsageError(f"--context needs --only {_CLUSTER} beside the rules, or no --only")
+    return InCluster(kubeconfig_of(kubeconfig), context, image, file_system)
+
+
 def _chosen(only: tuple[str, ...]) -> tuple[Rule, ...]:
     from provisioner.conformance import plan  # noqa: PLC0415 -- only for a command that needs it
     from provisioner.conformance.table import RULES  # noqa: PLC0415 -- as above
 
+    if only and set(only) == {_CLUSTER}:
+        return ()
     try:
-        return plan.chosen(RULES, only)
+        return plan.chosen(RULES, [name for name in only if name != _CLUSTER])
     except ValueError as error:
         raise click.ClickException(printable(str(error))) from error
 
@@ -205,7 +269,7 @@ def _say(line: str) -> None:
     click.echo(printable(line))
 
 
-def _tell(rule: Rule, finding: Finding) -> None:
+def _tell(rule: "Rule | Step", finding: Finding) -> None:
     from provisioner.conformance.journal import sentence_of  # noqa: PLC0415 -- as above
 
     click.echo(printable(f"{_SIGNS[type(finding)]}{rule.name}: {sentence_of(finding)}"))

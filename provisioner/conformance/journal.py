@@ -17,6 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from provisioner.conformance.cluster.steps import BY_NAME
 from provisioner.conformance.probe import Confirmed, Finding, NotRun, Refuted
 
 _RUN = re.compile(r"\d{8}t\d{6}-[0-9a-f]{6}")
@@ -31,6 +32,26 @@ class JournalError(Exception):
     """A journal that cannot be used; one clear sentence."""
 
 
+class InCluster(msgspec.Struct, frozen=True):
+    """The cluster in which steps are done, and how.
+
+    Attributes:
+        kubeconfig: a path, or several of them.
+        context: a name in it.
+        image: of the pods.
+        file_system: of the volumes.
+        uid: what tells this cluster from all others, "" while it was not asked.
+        nodes: on which the pods run.
+    """
+
+    kubeconfig: str
+    context: str
+    image: str
+    file_system: str
+    uid: str = ""
+    nodes: tuple[str, ...] = ()
+
+
 class Begun(msgspec.Struct, tag="begun", frozen=True):
     """The first line: what this run is about."""
 
@@ -43,6 +64,19 @@ class Begun(msgspec.Struct, tag="begun", frozen=True):
     instances: tuple[str, ...]
     instance_type: str | None
     rules: tuple[str, ...]
+    at: datetime
+    cluster: InCluster | None = None
+
+
+class Entered(msgspec.Struct, tag="entered", frozen=True):
+    """From now on there may be something in the cluster."""
+
+    at: datetime
+
+
+class Departed(msgspec.Struct, tag="departed", frozen=True):
+    """Everything in the cluster is gone."""
+
     at: datetime
 
 
@@ -74,6 +108,7 @@ class Found(msgspec.Struct, tag="found", frozen=True):
     rule: str
     verdict: str
     sentence: str
+    seconds: float | None = None
 
 
 class Swept(msgspec.Struct, tag="swept", frozen=True):
@@ -82,7 +117,7 @@ class Swept(msgspec.Struct, tag="swept", frozen=True):
     at: datetime
 
 
-Line = Begun | Started | Making | Made | Found | Swept
+Line = Begun | Entered | Departed | Started | Making | Made | Found | Swept
 _DECODER = msgspec.json.Decoder(Line)
 
 
@@ -95,7 +130,9 @@ class Story:
         made: the id of each thing, and its kind.
         open: what may have been made, or is being made, by the number of its note.
         last_at: when the last thing was made that EC2 has told of.
-        findings: the last one of each rule.
+        findings: the last one of each rule, and of each step in the cluster.
+        seconds: how long steps have taken.
+        in_cluster: whether there may be something in the cluster.
         started: how often each probe has started.
         is_swept: whether everything is known to be gone.
         last_number: of the notes.
@@ -106,6 +143,8 @@ class Story:
     open: dict[int, Making] = field(default_factory=dict)
     last_at: datetime | None = None
     findings: dict[str, Finding] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+    in_cluster: bool = False
     started: dict[str, int] = field(default_factory=dict)
     is_swept: bool = False
     last_number: int = 0
@@ -116,6 +155,10 @@ class Story:
         match line:
             case Begun():
                 self.begun = line
+            case Entered():
+                self.in_cluster, self.is_swept = True, False
+            case Departed():
+                self.in_cluster = False
             case Started(rule=rule):
                 self.started[rule] = self.started.get(rule, 0) + 1
             case Making():
@@ -130,6 +173,8 @@ class Story:
                 self.made.update(dict.fromkeys(ids, self._kinds.get(number, "volume")))
             case Found(rule=rule, verdict=verdict, sentence=sentence):
                 self.findings[rule] = _FINDINGS[verdict](sentence)
+                if line.seconds is not None:
+                    self.seconds[rule] = line.seconds
             case Swept():
                 self.is_swept = True
                 self.open.clear()
@@ -232,9 +277,17 @@ class Journal:
         """Note that a probe starts."""
         self._write(Started(rule))
 
-    async def found(self, rule: str, finding: Finding) -> None:
-        """Note what a probe has found."""
-        self._write(Found(rule, verdict_of(finding), sentence_of(finding)))
+    async def found(self, rule: str, finding: Finding, seconds: float | None = None) -> None:
+        """Note what a probe or a step has found."""
+        self._write(Found(rule, verdict_of(finding), sentence_of(finding), seconds))
+
+    async def entered(self) -> None:
+        """Note that something is going to be made in the cluster."""
+        self._write(Entered(datetime.now(UTC)))
+
+    async def left_cluster(self) -> None:
+        """Note that everything in the cluster is gone."""
+        self._write(Departed(datetime.now(UTC)))
 
     async def swept(self) -> None:
         """Note that everything is gone."""
@@ -271,12 +324,13 @@ def is_alive(folder: Path, run: str) -> bool:
 
 def is_clean(story: Story) -> bool:
     """Whether nothing of this run can be left in EC2."""
-    return story.is_swept or not (story.made or story.open)
+    return story.is_swept or not (story.made or story.open or story.in_cluster)
 
 
 def is_finished(story: Story) -> bool:
     """Whether nothing is left to do or to delete."""
-    return is_clean(story) and all(rule in story.findings for rule in story.begun.rules)
+    steps = BY_NAME if story.begun.cluster is not None else ()
+    return is_clean(story) and all(name in story.findings for name in (*story.begun.rules, *steps))
 
 
 def _read(raw: bytes, path: Path) -> Story:

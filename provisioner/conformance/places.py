@@ -25,6 +25,8 @@ async def find_place(
     Raises:
         CannotRunError: no EC2 answers, or something that was named is not there.
     """
+    if len(set(instances)) < len(instances):
+        raise CannotRunError(f"{instances[0]} is named twice: the second --instance is another one")
     zones = await _zones(ec2)
     found = [await _instance(ec2, each) for each in instances]
     for each, instance in zip(found, instances, strict=True):

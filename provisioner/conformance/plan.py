@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from provisioner.conformance import prices
+from provisioner.conformance.cluster import steps
 from provisioner.conformance.probe import (
     Confirmed,
     Finding,
@@ -30,15 +31,19 @@ class Allowed:
     Attributes:
         instance: whether there is one.
         copies: whether volumes may be copied.
+        other: whether there is a second instance in the zone of the first.
     """
 
     instance: bool
     copies: bool
+    other: bool = True
 
     def why_not(self, use: Usage) -> str:
         """Why a probe cannot run, "" if it can."""
         if use.needs_instance and not self.instance:
             return "it needs a running instance: name one with --instance"
+        if use.needs_other and not self.other:
+            return "it needs two running instances in one zone: give --instance twice"
         if use.copied_gib and not self.copies:
             return (
                 "it copies volumes, for which AWS charges by the GiB a price that is not known "
@@ -60,6 +65,7 @@ class Plan:
         volumes: how many are made at most.
         seconds: how long it takes, about.
         region: of EC2.
+        in_cluster: whether the steps in the cluster will be done.
     """
 
     run: tuple[Rule, ...]
@@ -69,6 +75,7 @@ class Plan:
     volumes: int
     seconds: float
     region: str
+    in_cluster: bool = False
 
 
 def chosen(rules: Sequence[Rule], only: Collection[str]) -> tuple[Rule, ...]:
@@ -95,9 +102,15 @@ def plan(
     allowed: Allowed,
     findings: Mapping[str, Finding] | None = None,
     started: Mapping[str, int] | None = None,
+    cluster: bool = False,
 ) -> Plan:
-    """What is to be done; ``findings`` and ``started`` are those of the run that is resumed."""
-    known = {name: found for name, found in (findings or {}).items() if _is_final(found)}
+    """What is to be done; ``findings`` and ``started`` are those of the run that is resumed.
+
+    The steps in the ``cluster`` build upon each other: all are done, unless all have a finding.
+    """
+    final = {name: found for name, found in (findings or {}).items() if _is_final(found)}
+    known = {name: found for name, found in final.items() if name not in steps.BY_NAME}
+    in_cluster = cluster and not steps.BY_NAME.keys() <= final.keys()
     to_run: list[tuple[Rule, Probe]] = []
     for rule in rules:
         if isinstance(rule.probe, str):
@@ -108,6 +121,7 @@ def plan(
             to_run.append((rule, rule.probe))
     to_run.sort(key=lambda each: each[1].alone)
     uses = [_REHEARSAL, *(probe.uses for _, probe in to_run)] if to_run else []
+    uses += [steps.USES] if in_cluster else []
     beside = sum(probe.uses.seconds for _, probe in to_run if not probe.alone) / AT_ONCE
     return Plan(
         run=tuple(rule for rule, _ in to_run),
@@ -115,8 +129,11 @@ def plan(
         cost_usd=prices.cost_usd([*_spent(rules, started or {}), *uses], region),
         daily_usd=prices.daily_usd(uses, region),
         volumes=sum(each.count for use in uses for each in use.volumes),
-        seconds=beside + sum(probe.uses.seconds for _, probe in to_run if probe.alone),
+        seconds=beside
+        + sum(probe.uses.seconds for _, probe in to_run if probe.alone)
+        + (steps.USES.seconds if in_cluster else 0),
         region=region,
+        in_cluster=in_cluster,
     )
 
 
@@ -126,7 +143,9 @@ def _is_final(finding: Finding) -> bool:
 
 def _spent(rules: Sequence[Rule], started: Mapping[str, int]) -> list[Usage]:
     """What probes and rehearsals have used that started in an earlier part of this run."""
-    return [_REHEARSAL] * started.get(REHEARSAL, 0) + [
+    earlier = [_REHEARSAL] * started.get(REHEARSAL, 0)
+    earlier += [steps.USES] * started.get(steps.ALL, 0)
+    return earlier + [
         rule.probe.uses
         for rule in rules
         for _ in range(started.get(rule.name, 0))
@@ -173,7 +192,9 @@ def lines(planned: Plan, budget_usd: float) -> list[str]:
     done = len(planned.known) - len(idle)
     count = len(planned.run)
     minutes = max(1, round(planned.seconds / 60))
-    first = f"{count} probes will run, for about {minutes} min."
+    parts = [f"{count} probes"] if count or not planned.in_cluster else []
+    parts += ["the steps in the cluster"] if planned.in_cluster else []
+    first = f"{' and '.join(parts).capitalize()} will run, for about {minutes} min."
     if done:
         first += f" {done} rules have a finding already."
     if idle:

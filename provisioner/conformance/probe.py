@@ -100,6 +100,7 @@ class Usage:
         copied_gib: the sum of sizes of what it makes with CopyVolumes; AWS charges each copy.
         needs_instance: whether it attaches volumes to ``Lab.instance``.
         seconds: how long it usually takes.
+        needs_other: whether it needs ``Lab.other_instance`` too.
     """
 
     volumes: tuple[VolumeUse, ...] = ()
@@ -107,6 +108,7 @@ class Usage:
     copied_gib: int = 0
     needs_instance: bool = False
     seconds: float = 5.0
+    needs_other: bool = False
 
     @property
     def deadline_s(self) -> float:

@@ -1,15 +1,17 @@
 """The report of a run: what is refuted comes first, with what in the product relies on it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from provisioner.conformance.cluster.steps import SANDBOX, STEPS, Step
 from provisioner.conformance.journal import Begun, sentence_of, verdict_of
 from provisioner.conformance.probe import Confirmed, Finding, NotRun, Refuted
 from provisioner.conformance.rule import Rule
 
 ALL_CONFIRMED, SOME_REFUTED, COULD_NOT_RUN = 0, 1, 2
 _ORDER = (Refuted, NotRun, Confirmed)
+_COUNTED = (Refuted, Confirmed, NotRun)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +21,10 @@ class Report:
     Attributes:
         begun: where and when, and which version.
         rules: that were asked for.
-        findings: by the rule's name; one that is missing did not run.
+        findings: by the name of the rule or the step; one that is missing did not run.
         left: what could not be deleted, and why.
         stopped: why the run ended early, "" if it did not.
+        seconds: how long steps in the cluster have taken.
     """
 
     begun: Begun
@@ -29,9 +32,15 @@ class Report:
     findings: Mapping[str, Finding]
     left: Mapping[str, str]
     stopped: str = ""
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
-    def finding(self, rule: Rule) -> Finding:
-        """What was found about a rule."""
+    @property
+    def steps(self) -> Sequence[Step]:
+        """Those in the cluster, none without one."""
+        return STEPS if self.begun.cluster is not None else ()
+
+    def finding(self, rule: Rule | Step) -> Finding:
+        """What was found about a rule or a step."""
         return self.findings.get(rule.name, NotRun("the run ended before"))
 
     def of(self, kind: type[Confirmed] | type[Refuted] | type[NotRun]) -> list[Rule]:
@@ -41,19 +50,29 @@ class Report:
     @property
     def exit_status(self) -> int:
         """0: what ran is confirmed; 1: something is refuted; 2: it could not run or clean up."""
-        if self.of(Refuted):
+        topics: list[Rule | Step] = [*self.rules, *self.steps]
+        kinds = {type(self.finding(each)) for each in topics}
+        if Refuted in kinds:
             return SOME_REFUTED
-        if self.stopped or self.left or not self.of(Confirmed):
+        if self.stopped or self.left or Confirmed not in kinds:
             return COULD_NOT_RUN
         return ALL_CONFIRMED
 
     @property
     def counts(self) -> str:
         """How many of each."""
-        return (
-            f"{len(self.of(Refuted))} refuted, {len(self.of(Confirmed))} confirmed, "
-            f"{len(self.of(NotRun))} not run"
-        )
+        rules = _counted([self.finding(rule) for rule in self.rules])
+        if not self.steps:
+            return rules
+        steps = _counted([self.finding(step) for step in self.steps])
+        return f"{rules}; steps in the cluster: {steps}"
+
+
+def _counted(findings: Sequence[Finding]) -> str:
+    counts = (sum(isinstance(each, kind) for each in findings) for kind in _COUNTED)
+    return ", ".join(
+        f"{n} {word}" for n, word in zip(counts, ("refuted", "confirmed", "not run"), strict=True)
+    )
 
 
 def as_json(report: Report) -> dict[str, Any]:
@@ -71,6 +90,32 @@ def as_json(report: Report) -> dict[str, Any]:
         "stopped": report.stopped,
         "left": dict(report.left),
         "rules": [_row(report, rule) for rule in _sorted(report)],
+        "cluster": _cluster(report),
+    }
+
+
+def _cluster(report: Report) -> dict[str, Any] | None:
+    cluster = report.begun.cluster
+    if cluster is None:
+        return None
+    return {
+        "context": cluster.context,
+        "uid": cluster.uid,
+        "nodes": list(cluster.nodes),
+        "image": cluster.image,
+        "file_system": cluster.file_system,
+        "sandbox": SANDBOX,
+        "steps": [
+            {
+                "name": step.name,
+                "verdict": verdict_of(report.finding(step)),
+                "finding": sentence_of(report.finding(step)),
+                "step": step.sentence,
+                "seconds": report.seconds.get(step.name),
+                "sandbox_seconds": step.sandbox_s,
+            }
+            for step in report.steps
+        ],
     }
 
 
@@ -90,6 +135,7 @@ def as_markdown(report: Report) -> str:
         lines += ["", "Not deleted:", ""]
         lines += [f"- {each}: {why}" for each, why in report.left.items()]
     lines += _section("Refuted", _refuted(report))
+    lines += _section("In the cluster", _steps(report))
     lines += _section("Not run", _table(report, NotRun, "why"))
     lines += _section("Confirmed", _table(report, Confirmed, "seen"))
     return "\n".join([*lines, ""])
@@ -109,6 +155,31 @@ def _refuted(report: Report) -> list[str]:
             "",
         ]
     return lines
+
+
+def _steps(report: Report) -> list[str]:
+    cluster = report.begun.cluster
+    if cluster is None:
+        return []
+    where = f"Context {cluster.context}, nodes {', '.join(cluster.nodes)}; {cluster.file_system}."
+    rows = [
+        f"| {step.name} | {step.sentence} | {verdict_of(finding)} | {_seconds(report, step)} | "
+        f"{step.sandbox_s:.2f} | {_cell(sentence_of(finding))} |"
+        for step in report.steps
+        for finding in (report.finding(step),)
+    ]
+    return [
+        f"{where} The sandbox: {SANDBOX}.",
+        "",
+        "| step | what has to be so | finding | s | s in the sandbox | seen |",
+        "|---|---|---|---|---|---|",
+        *rows,
+    ]
+
+
+def _seconds(report: Report, step: Step) -> str:
+    seconds = report.seconds.get(step.name)
+    return "" if seconds is None else f"{seconds:.2f}"
 
 
 def _table(report: Report, kind: type[Confirmed] | type[NotRun], word: str) -> list[str]:

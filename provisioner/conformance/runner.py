@@ -6,6 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import cycle
 
+from provisioner.conformance.cluster.part import Part
 from provisioner.conformance.ec2 import DeniedError, Ec2, NoEc2Error
 from provisioner.conformance.journal import Journal
 from provisioner.conformance.lab import Lab, Place
@@ -42,21 +43,26 @@ class Runner:
         place: Place,
         journal: Journal,
         patience: Patience,
+        *,
         tell: Callable[[Rule, Finding], None] = lambda _, __: None,
+        part: Part | None = None,
     ) -> None:
-        """``tell`` hears of each finding as it comes."""
+        """``tell`` hears of each finding as it comes; ``part`` takes place in a cluster."""
         self._ec2 = ec2
         self._place = place
         self._journal = journal
         self._patience = patience
         self._tell = tell
+        self._part = part
         self._denied: set[str] = set()
         self._turns = asyncio.Semaphore(AT_ONCE)
         self._devices = cycle(place.devices)
         self._result = Result()
 
     async def run(self, rules: Sequence[Rule]) -> Result:
-        """Run all probes, and delete what they have made; also when this is cancelled.
+        """Do the steps in the cluster, run all probes, and delete what was made.
+
+        All that is deleted when this is cancelled, too.
 
         Raises:
             CannotRunError: EC2 does not list what may be left.
@@ -78,6 +84,9 @@ class Runner:
     async def _probe(self, rules: Sequence[Rule]) -> None:
         await self._journal.started(REHEARSAL)
         self._denied |= await rehearse(self._ec2, self._lab(), needs_of(rules))
+        if self._part is not None:  # first, since some probes use up the quota of the account
+            await self._part.run()
+            await self._part.leave()
         async with asyncio.TaskGroup() as group:
             for rule in rules:
                 if isinstance(rule.probe, Probe) and not rule.probe.alone:
@@ -132,7 +141,9 @@ class Runner:
     async def _end(self) -> None:
         """Delete everything; calls of probes that were cancelled have to end first."""
         await self._ec2.settle()
-        self._result.left = await sweep(self._ec2, self._journal.story, self._patience)
+        in_cluster = await self._part.leave() if self._part is not None else Left()
+        swept = await sweep(self._ec2, self._journal.story, self._patience)
+        self._result.left = Left(in_cluster.why | swept.why)
         if not self._result.left.why:
             await self._journal.swept()
 

@@ -31,11 +31,15 @@ class Patience:
         quiet_s: after the last creation that EC2 has answered: what is new may show late.
         unanswered_s: after a creation without a reply: it may still be carried out.
         give_up_s: altogether; then what is left is reported.
+        cluster_s: the same of what a cluster's controllers have to delete.
+        settles_s: after a cluster was seen clean: what was under way there may come late.
     """
 
     quiet_s: float = 10.0
     unanswered_s: float = 60.0
     give_up_s: float = 300.0
+    cluster_s: float = 600.0
+    settles_s: float = 10.0
 
 
 @dataclass(slots=True)
@@ -68,16 +72,16 @@ class Thing:
     instances: tuple[str, ...] = ()
 
 
-async def things(ec2: Ec2, run: str = "*") -> AsyncIterator[Thing]:
+async def things(ec2: Ec2, run: str = "*", tag: str = CONFORMANCE_RUN) -> AsyncIterator[Thing]:
     """Everything that carries the tag of a run, or of any run.
 
     Raises:
         CannotRunError: EC2 does not list it.
     """
     for kind, (operation, key, id_key) in _LISTS.items():
-        wanted: dict[str, Any] = {"Filters": [{"Name": "tag-key", "Values": [CONFORMANCE_RUN]}]}
+        wanted: dict[str, Any] = {"Filters": [{"Name": "tag-key", "Values": [tag]}]}
         if run != "*":
-            wanted["Filters"] = [{"Name": f"tag:{CONFORMANCE_RUN}", "Values": [run]}]
+            wanted["Filters"] = [{"Name": f"tag:{tag}", "Values": [run]}]
         if kind == "snapshot":
             wanted["OwnerIds"] = ["self"]
         token = None
@@ -85,7 +89,7 @@ async def things(ec2: Ec2, run: str = "*") -> AsyncIterator[Thing]:
             page = {"MaxResults": _MAX_RESULTS} | ({"NextToken": token} if token else {})
             reply = await ec2.call(operation, wanted | page)
             for each in reply.get(key, ()):
-                thing = _thing(kind, str(each[id_key]), each)
+                thing = _thing(kind, str(each[id_key]), each, tag)
                 if thing.run and run in {"*", thing.run}:  # whatever a filter may mean elsewhere
                     yield thing
             token = reply.get("NextToken")
@@ -93,13 +97,13 @@ async def things(ec2: Ec2, run: str = "*") -> AsyncIterator[Thing]:
                 break
 
 
-def _thing(kind: str, each_id: str, each: Mapping[str, Any]) -> Thing:
-    tags = {tag["Key"]: tag["Value"] for tag in each.get("Tags", ())}
+def _thing(kind: str, each_id: str, each: Mapping[str, Any], tag: str) -> Thing:
+    tags = {one["Key"]: one["Value"] for one in each.get("Tags", ())}
     attachments = [a for a in each.get("Attachments", ()) if a.get("State") != "detached"]
     return Thing(
         kind,
         each_id,
-        str(tags.get(CONFORMANCE_RUN, "")),
+        str(tags.get(tag, "")),
         str(each.get("State")),
         tuple(str(a["InstanceId"]) for a in attachments),
     )

@@ -293,12 +293,18 @@ class KubeClient:
         *,
         name: str = "",
         subresource: str = "",
+        dry_run: bool = False,
     ) -> T:
-        """POST an object; with a name and a subresource, POST to that (``token``, ``eviction``)."""
+        """POST an object; with a name and a subresource, POST to that (``token``, ``eviction``).
+
+        With ``dry_run`` it is checked, by admission webhooks too, and not kept.
+        """
         target = name or str(body.get("metadata", {}).get("name", ""))
         attempt = _attempt("create", resource, target, namespace, subresource)
         path = resource.path(name, namespace, subresource)
-        return _decoded(attempt, resource, await self._send(attempt, "POST", path, body=body))
+        query = {"dryRun": "All"} if dry_run else {}
+        data = await self._send(attempt, "POST", path, query=query, body=body)
+        return _decoded(attempt, resource, data)
 
     async def patch(
         self,

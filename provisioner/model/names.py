@@ -72,8 +72,12 @@ CROSS_ZONE_CLAIM = f"{OUR_PREFIX}crossing-for"
 
 # -- a tag that `ebs-provisioner conformance` writes
 
-# Volume, snapshot, instance: the id of the run that made it. Its sweep deletes what has it.
+# Volume, snapshot, instance: the id of the run that made it. Its sweep deletes what has it. On a
+# namespace or a class, the label of the run that made it.
 CONFORMANCE_RUN = f"{OUR_PREFIX}conformance-run"
+# Volume, snapshot: the id of the run in whose namespace it was claimed. The controller writes it
+# because the run's classes ask for it; they could not ask for a tag with our prefix.
+CLUSTER_RUN_TAG = "ebs-provisioner-conformance-run"
 
 # -- tags of aws-ebs-csi-driver, which we write and read as it does
 

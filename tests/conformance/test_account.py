@@ -23,6 +23,7 @@ from provisioner.conformance.probe import (
 )
 from provisioner.conformance.report import Report
 from provisioner.model.names import CONFORMANCE_RUN
+from provisioner.sandbox.strict_ec2 import lab as strict
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.conformance.account_world import (
     ATTACHES,
@@ -208,6 +209,7 @@ async def test_a_zone_without_any_volume_stops_a_run(
         ({"zone": "us-east-1b"}, "is in us-east-1a, not in us-east-1b"),
         ({"instances": ["i-00000000000000001"]}, "the instance i-00000000000000001"),
         ({"instances": ["none"]}, "the instance none"),
+        ({"instances": ["none", "none"]}, "none is named twice"),
     ],
 )
 async def test_a_place_that_is_not_there_is_one_sentence(
@@ -231,6 +233,32 @@ async def test_without_an_instance_its_probes_are_not_run(owned: Account, listen
         "it needs a running instance: name one with --instance"
     )
     assert report.exit_status == 0
+
+
+async def test_a_probe_of_two_instances_runs_only_with_both(owned: Account, listener: Listener):
+    async def both(lab: Lab) -> Finding:
+        return Confirmed(f"{lab.instance} and {lab.other_instance}")
+
+    needs = Usage(needs_instance=True, needs_other=True)
+    probe = rule("both", Probe(both, (), needs))
+    report = await ran(owned, listener, owned.order([probe, READS]))
+    assert report.finding(probe) == NotRun(
+        "it needs two running instances in one zone: give --instance twice"
+    )
+    assert "1 probes will run" in listener.text
+
+    second = strict.Lab(owned.ec2, lambda **_: None).instance()
+    order = owned.order([probe], instances=[owned.instance, second])
+    report = await ran(owned, listener, order)
+    assert report.finding(probe) == Confirmed(f"{owned.instance} and {second}")
+    assert f"{owned.instance} and {second}" in listener.text
+
+
+async def test_two_instances_of_two_zones_are_refused(owned: Account, listener: Listener):
+    hand = strict.Lab(owned.ec2, lambda **_: None)
+    second = hand.instance(zone="us-east-1b")
+    with pytest.raises(CannotRunError, match=f"{second} is in us-east-1b, not in us-east-1a"):
+        await ran(owned, listener, owned.order(instances=[owned.instance, second]))
 
 
 async def test_a_device_name_of_the_instance_is_never_used(

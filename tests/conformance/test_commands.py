@@ -35,6 +35,10 @@ def test_the_rules_are_listed_with_their_sources():
         (["--budget-usd", "-1"], "is not in the range"),
         (["--budget-usd", "much"], "'much' is not a valid float"),
         ([*("--instance", "i-1"), *("--instance", "i-2"), *("--instance", "i-3")], "twice at most"),
+        (["--kubeconfig", "k"], "--kubeconfig needs --context: no cluster is used unnamed"),
+        (["--only", "cluster"], "--only cluster needs --context"),
+        (["--context", "c", "--only", "gp3-defaults"], "--context needs --only cluster beside"),
+        (["--context", "c", "--file-system", "ntfs"], "'ntfs' is not one of"),
         (["--endpoint-url", "http://127.0.0.1:9", "--region", "us-east-1"], "cannot be reached"),
     ],
 )
@@ -80,3 +84,34 @@ def test_other_commands_do_not_load_it():
 
     assert "provisioner.cli" in run.stdout
     assert "conformance" not in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("kubeconfig", "says"),
+    [
+        (None, "there is no kubeconfig {folder}/.kube/config"),
+        ("none", "there is no kubeconfig {here}/none"),
+        ("odd", "Invalid kube-config file"),
+    ],
+)
+def test_a_cluster_that_cannot_be_found_is_one_line_and_no_run(
+    owned: Account,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kubeconfig: str | None,
+    says: str,
+):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")  # never the cluster that this is in
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd").write_text("kind: Config\napiVersion: v1\n")
+    place = ("--endpoint-url", owned.endpoint, "--region", "us-east-1", "--yes")
+    named = ("--kubeconfig", kubeconfig) if kubeconfig else ()
+    status, text = answer("aws", *place, "--state", str(owned.folder), "--context", "c", *named)
+
+    assert status == 2
+    assert "the context c: " in text
+    assert says.format(folder=tmp_path, here=tmp_path) in text
+    assert len(text.strip().splitlines()) == 1
+    assert owned.made() == set()

@@ -3,10 +3,13 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from provisioner.conformance.cluster.steps import STEPS
 from provisioner.conformance.journal import (
     Begun,
+    InCluster,
     Journal,
     JournalError,
     is_alive,
@@ -102,3 +105,35 @@ def test_the_id_of_a_run_has_one_form():
     assert is_run(new_run(NOW))
     assert not is_run("../../etc/passwd")
     assert not is_run("*")
+
+
+async def test_a_run_in_a_cluster_is_clean_once_it_has_left_it(tmp_path: Path):
+    run = new_run(NOW)
+    journal = Journal.begin(tmp_path, begun(run))
+    await journal.entered()
+    await journal.found("cluster-write", Confirmed("x"), 7.5)
+    journal.close()
+
+    resumed = Journal.resume(tmp_path, run)
+    assert resumed.story.in_cluster
+    assert not is_clean(resumed.story)
+    assert resumed.story.seconds == {"cluster-write": 7.5}
+    await resumed.left_cluster()
+    resumed.close()
+    (story,) = stories(tmp_path)
+    assert not story.in_cluster
+    assert is_clean(story)
+
+
+async def test_a_run_in_a_cluster_is_finished_once_each_step_has_a_finding(tmp_path: Path):
+    run = new_run(NOW)
+    where = InCluster("/kubeconfig", "c", "busybox", "ext4")
+    alone = msgspec.structs.replace(begun(run), rules=(), cluster=where)
+    journal = Journal.begin(tmp_path, alone)
+    for step in STEPS:
+        assert not is_finished(journal.story)
+        await journal.found(step.name, NotRun("why"))
+    assert is_finished(journal.story)
+    journal.close()
+    (story,) = stories(tmp_path)
+    assert story.begun.cluster == where

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from provisioner.conformance import plan, prices
+from provisioner.conformance.cluster import steps
 from provisioner.conformance.probe import (
     Confirmed,
     Finding,
@@ -71,6 +72,19 @@ def test_copies_run_only_where_they_are_allowed():
     assert plan.plan([copying], "us-east-1", allowed=ALL).cost_usd > 0.08
 
 
+def test_every_probe_that_asks_for_a_second_instance_says_so():
+    """The plan counts them, so it has to know which they are."""
+    asking = {
+        each.name
+        for each in RULES
+        if isinstance(each.probe, Probe) and "other_instance" in each.probe.run.__code__.co_names
+    }
+
+    told = {e.name for e in RULES if isinstance(e.probe, Probe) and e.probe.uses.needs_other}
+    assert len(asking) >= 3
+    assert asking == told
+
+
 def test_a_rule_without_a_probe_is_never_confirmed():
     idle = rule("idle", "it takes twelve hours")
     made = plan.plan([idle, READS], "us-east-1", allowed=ALL)
@@ -125,3 +139,42 @@ def test_the_rights_of_a_plan_are_those_of_its_probes_and_its_sweep():
         "DescribeVolumes",
     ]
     assert {"DeleteVolume", "DetachVolume", "CreateTags"} <= set(plan.actions([ATTACHES]))
+
+
+def test_the_steps_in_a_cluster_are_planned_and_paid_for():
+    without = plan.plan([MAKES], "us-east-1", allowed=ALL)
+    both = plan.plan([MAKES], "us-east-1", allowed=ALL, cluster=True)
+
+    assert both.cost_usd > without.cost_usd
+    assert both.volumes == without.volumes + 2
+    assert both.seconds == without.seconds + steps.USES.seconds
+    assert "1 probes and the steps in the cluster will run" in plan.lines(both, 1)[0]
+    alone = plan.plan([], "us-east-1", allowed=ALL, cluster=True)
+    assert "The steps in the cluster will run, for about 5 min." in plan.lines(alone, 1)[0]
+
+
+def test_steps_that_began_before_count_again():
+    once = plan.plan([], "us-east-1", allowed=ALL, cluster=True)
+    twice = plan.plan([], "us-east-1", allowed=ALL, cluster=True, started={steps.ALL: 1})
+
+    assert twice.cost_usd == pytest.approx(2 * once.cost_usd)
+
+
+@pytest.mark.parametrize("last", [NotRun("x"), None])
+def test_all_steps_are_done_again_unless_all_have_a_finding(last: Finding | None):
+    every: dict[str, Finding] = {each.name: Confirmed("y") for each in steps.STEPS}
+    lacking = {**every, steps.DELETE.name: last} if last else dict(list(every.items())[:-1])
+
+    def planned(findings: dict[str, Finding]) -> plan.Plan:
+        return plan.plan([], "us-east-1", allowed=ALL, cluster=True, findings=findings)
+
+    assert not planned(every).in_cluster
+    assert planned(lacking).in_cluster
+
+
+def test_each_step_has_a_name_of_its_own_and_needs_earlier_ones():
+    names = [step.name for step in steps.STEPS]
+
+    assert len({*names, *(rule.name for rule in RULES)}) == len(names) + len(RULES)
+    for number, step in enumerate(steps.STEPS):
+        assert set(step.needs) <= set(names[:number])

@@ -4,7 +4,10 @@ import json
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from provisioner.conformance.journal import Begun
+import msgspec
+
+from provisioner.conformance.cluster import steps
+from provisioner.conformance.journal import Begun, InCluster
 from provisioner.conformance.probe import Confirmed, NotRun, Refuted
 from provisioner.conformance.report import Report, as_json, as_markdown
 from tests.conformance.account_world import ATTACHES, MAKES, READS, WRONG
@@ -74,3 +77,49 @@ def test_the_exit_status_tells_refuted_from_not_run():
     assert replace(fine, stopped="it was interrupted").exit_status == 2
     assert replace(fine, findings={}).exit_status == 2
     assert replace(MIXED, left={"vol-1": "denied"}).exit_status == 1
+
+
+CLUSTER = InCluster("/home/me/.kube/config", "staging", "busybox", "ext4", "uid", ("n1", "n2"))
+IN_CLUSTER = Report(
+    msgspec.structs.replace(BEGUN, cluster=CLUSTER),
+    [],
+    {step.name: Confirmed("x") for step in steps.STEPS} | {steps.MOVE.name: NotRun("one node")},
+    {},
+    "",
+    {steps.WRITE.name: 7.25},
+)
+
+
+def test_the_steps_stand_beside_what_the_sandbox_takes():
+    text = as_markdown(IN_CLUSTER)
+
+    assert "Context staging, nodes n1, n2; ext4." in text
+    assert steps.SANDBOX in text
+    sandbox_s = f"{steps.WRITE.sandbox_s:.2f}"
+    assert f"| {steps.WRITE.sentence} | confirmed | 7.25 | {sandbox_s} | x |" in text
+    assert f"| {steps.MOVE.sentence} | not run |  | {steps.MOVE.sandbox_s:.2f} | one node |" in text
+    assert "steps in the cluster: 0 refuted, 7 confirmed, 1 not run" in text
+
+
+def test_the_json_has_the_steps():
+    cluster = json.loads(json.dumps(as_json(IN_CLUSTER)))["cluster"]
+
+    assert (cluster["context"], cluster["nodes"]) == ("staging", ["n1", "n2"])
+    rows = {row["name"]: row for row in cluster["steps"]}
+    assert rows[steps.WRITE.name]["seconds"] == 7.25
+    assert rows[steps.WRITE.name]["sandbox_seconds"] == steps.WRITE.sandbox_s
+    assert rows[steps.MOVE.name]["verdict"] == "not run"
+    assert as_json(MIXED)["cluster"] is None
+
+
+def test_the_exit_status_counts_the_steps():
+    refuted = {**IN_CLUSTER.findings, steps.MOVE.name: Refuted("other bytes")}
+    none = dict.fromkeys(refuted, NotRun("x"))
+
+    assert IN_CLUSTER.exit_status == 0
+    assert replace(IN_CLUSTER, findings=refuted).exit_status == 1
+    assert replace(IN_CLUSTER, findings=none).exit_status == 2
+
+
+def test_every_step_was_measured_in_the_sandbox():
+    assert all(step.sandbox_s > 0 for step in steps.STEPS)

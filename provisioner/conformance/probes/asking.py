@@ -181,6 +181,7 @@ def cheap(
     instance: bool = False,
     seconds: float = 5.0,
     alone: bool = False,
+    other: bool = False,
 ) -> Probe:
     """A probe with so many gp3 volumes of 1 GiB, and snapshots and copies of such."""
     uses = Usage(
@@ -189,5 +190,6 @@ def cheap(
         copied_gib=copies,
         needs_instance=instance,
         seconds=seconds,
+        needs_other=other,
     )
     return Probe(run, actions, uses, alone)

@@ -1,6 +1,7 @@
 """AttachVolume: one instance at a time, one zone, one device name each."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from provisioner.conformance.lab import Lab
@@ -291,7 +292,7 @@ RULES = (
         "A volume that an instance has is refused to another one with VolumeInUse.",
         observed("EC2 API reference, Error codes, VolumeInUse; public issues"),
         _ONE_WRITER,
-        cheap(_not_attached_elsewhere, *_ATTACH, volumes=1, instance=True, seconds=15),
+        cheap(_not_attached_elsewhere, *_ATTACH, volumes=1, instance=True, seconds=15, other=True),
     ),
     row(
         "attach-again",
@@ -431,7 +432,7 @@ RULES = (
         "A volume with Multi-Attach can be attached to a second instance.",
         MULTI_ATTACH,
         rests("Pods that share a raw device would wait.", "controller/attaching/rules.py"),
-        Probe(_shared, _ATTACH, _SHARED_USE),
+        Probe(_shared, _ATTACH, replace(_SHARED_USE, needs_other=True)),
     ),
     row(
         "shared-once-by-each",

@@ -216,7 +216,7 @@ RULES = (
         "InvalidAttachment.NotFound.",
         ERRORS.at("InvalidAttachment.NotFound"),
         _DONE,
-        cheap(_detach_elsewhere, *_ACTIONS, volumes=1, instance=True, seconds=15),
+        cheap(_detach_elsewhere, *_ACTIONS, volumes=1, instance=True, seconds=15, other=True),
     ),
     row(
         "detach-from-another-device",

@@ -1,0 +1,1 @@
+"""The worked example in a cluster that the user names."""
