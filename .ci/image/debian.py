@@ -36,7 +36,7 @@ class Lock:
     """All packages of the images, by architecture and name."""
 
     snapshot: str
-    """The time of locking, as snapshot.debian.org writes it: there they are to be had for ever."""
+    """The time of locking, as Debian's archive of all versions writes it."""
     packages: Mapping[str, Mapping[str, Package]]
 
     def of(self, architecture: str, name: str) -> Package:

@@ -3,3 +3,7 @@
 
 class ImageError(Exception):
     """The image cannot be built; the text says why and what would help."""
+
+
+class NotAvailableError(ImageError):
+    """A locked package is neither cached, nor on the mirror, nor in the archive."""

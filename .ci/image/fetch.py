@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -14,10 +15,10 @@ from typing import Final
 
 from image import recipe
 from image.debian import Lock, Package
-from image.errors import ImageError
+from image.errors import ImageError, NotAvailableError
 
-_MIRROR: Final = "http://deb.debian.org"
-_ARCHIVE: Final = "https://snapshot.debian.org/archive"
+_MIRROR: Final = "DEBIAN_MIRROR"
+_ARCHIVE: Final = "DEBIAN_ARCHIVE"
 _PATIENCE_S: Final = 60
 
 Say = Callable[[str], None]
@@ -27,19 +28,19 @@ def package(cache: Path, lock: Lock, wanted: Package, say: Say) -> bytes:
     """Return a Debian package.
 
     A mirror keeps the newest versions, so an older one comes from Debian's archive of all versions.
+    The variable DEBIAN_ARCHIVE has its URL, below which are "debian/TIME" and
+    "debian-security/TIME".
 
     Raises:
-        ImageError: it is neither cached nor to be had.
+        NotAvailableError: it is neither cached nor to be fetched.
     """
     kept = cache / "debian" / wanted.sha256
     if kept.exists():
         data = kept.read_bytes()
         if hashlib.sha256(data).hexdigest() == wanted.sha256:
             return data
-    archive, _, below = wanted.path.partition("/")
-    mirror = os.environ.get("DEBIAN_MIRROR", _MIRROR).rstrip("/")
     failures = []
-    for url in (f"{mirror}/{wanted.path}", f"{_ARCHIVE}/{archive}/{lock.snapshot}/{below}"):
+    for url in _urls(lock, wanted):
         try:
             data = _get(url.replace("+", "%2b"))
         except OSError as error:
@@ -50,10 +51,41 @@ def package(cache: Path, lock: Lock, wanted: Package, say: Say) -> bytes:
             put(kept, data)
             return data
         failures.append(f"{url}: its hash is not the locked one")
-    raise ImageError(
+    raise NotAvailableError(
         f"cannot fetch Debian package {wanted.name} {wanted.version} ({'; '.join(failures)}): "
-        "check the network, or name a mirror in DEBIAN_MIRROR"
+        f"check the network, name another mirror in {_MIRROR}, or Debian's archive of all versions "
+        f"in {_ARCHIVE}; `make image-lock` locks the versions of today"
     )
+
+
+def site(suite: str) -> str:
+    """The URL of a mirror of "debian" or "debian-security": below DEBIAN_MIRROR, or apt's own.
+
+    Raises:
+        NotAvailableError: neither names one.
+    """
+    named = os.environ.get(_MIRROR)
+    if named:
+        return f"{named.rstrip('/')}/{suite}"
+    apt = ["apt-get", "indextargets", "--format", "$(SITE)"]
+    with contextlib.suppress(OSError):
+        run = subprocess.run(apt, capture_output=True, text=True, check=False)
+        for found in run.stdout.split():
+            if found.rstrip("/").endswith(f"/{suite}"):
+                return found.rstrip("/")
+    raise NotAvailableError(
+        f"this machine's apt names no mirror of {suite}: name one in {_MIRROR}, the URL below "
+        "which debian/ and debian-security/ are"
+    )
+
+
+def _urls(lock: Lock, wanted: Package) -> list[str]:
+    suite, _, below = wanted.path.partition("/")
+    urls = [f"{site(suite)}/{below}"]
+    archive = os.environ.get(_ARCHIVE)
+    if archive:
+        urls.append(f"{archive.rstrip('/')}/{suite}/{lock.snapshot}/{below}")
+    return urls
 
 
 def _get(url: str) -> bytes:

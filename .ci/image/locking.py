@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from image import recipe
+from image import fetch, recipe
 from image.debian import Lock, Package, write_lock
 from image.errors import ImageError
 
@@ -27,7 +27,6 @@ WHEELS: Final = _HERE / "wheels.txt"
 """The wheels of the image, each with its hashes for all platforms."""
 _UV: Final = "uv==0.13.9"
 _KEYRING: Final = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_MIRROR: Final = "http://deb.debian.org"
 
 
 def lock_debian() -> Lock:
@@ -78,11 +77,12 @@ def _private(folder: Path, architecture: str) -> list[str]:
     for each in ("lists/partial", "archives/partial", "etc"):
         (folder / each).mkdir(parents=True)
     (folder / "status").touch()
-    signed = f"deb [signed-by={_KEYRING}] {_MIRROR}"
+    signed = f"deb [signed-by={_KEYRING}]"
+    mirror, security = fetch.site("debian"), fetch.site("debian-security")
     (folder / "etc/sources.list").write_text(
-        f"{signed}/debian {recipe.SUITE} main\n"
-        f"{signed}/debian {recipe.SUITE}-updates main\n"
-        f"{signed}/debian-security {recipe.SUITE}-security main\n"
+        f"{signed} {mirror} {recipe.SUITE} main\n"
+        f"{signed} {mirror} {recipe.SUITE}-updates main\n"
+        f"{signed} {security} {recipe.SUITE}-security main\n"
     )
     settings = {
         "APT::Architecture": architecture,

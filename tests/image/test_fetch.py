@@ -58,7 +58,7 @@ def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mirror]:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         monkeypatch.setenv("DEBIAN_MIRROR", f"{server.url}/mirror/")
-        monkeypatch.setattr(fetch, "_ARCHIVE", f"{server.url}/archive")
+        monkeypatch.setenv("DEBIAN_ARCHIVE", f"{server.url}/archive")
         yield server
         server.shutdown()
         thread.join()
@@ -106,15 +106,49 @@ def test_without_a_network_one_sentence_says_what_would_help(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     monkeypatch.setenv("DEBIAN_MIRROR", "http://127.0.0.1:1")
-    monkeypatch.setattr(fetch, "_ARCHIVE", "http://127.0.0.1:1")
+    monkeypatch.setenv("DEBIAN_ARCHIVE", "http://127.0.0.1:1")
 
     with pytest.raises(ImageError) as caught:
         got(tmp_path)
 
     said = str(caught.value)
     assert said.startswith("cannot fetch Debian package libnone 1:1.0+deb12u1 (http://127.0.0.1:1/")
-    assert said.endswith("check the network, or name a mirror in DEBIAN_MIRROR")
+    assert "check the network, name another mirror in DEBIAN_MIRROR" in said
     assert "\n" not in said
+
+
+def test_the_mirror_is_the_one_that_apt_uses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("DEBIAN_MIRROR", raising=False)
+    prints = "echo http://a.example/debian/; echo http://b.example/debian-security"
+    apt_that(prints, monkeypatch, tmp_path)
+
+    assert fetch.site("debian") == "http://a.example/debian"
+    assert fetch.site("debian-security") == "http://b.example/debian-security"
+
+
+@pytest.mark.parametrize("prints", ["echo http://mirror.example/ubuntu", "exit 100"])
+def test_where_apt_knows_no_mirror_of_debian_one_has_to_be_named(
+    prints: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.delenv("DEBIAN_MIRROR", raising=False)
+    apt_that(prints, monkeypatch, tmp_path)
+
+    with pytest.raises(ImageError, match="names no mirror of debian: name one in DEBIAN_MIRROR"):
+        fetch.site("debian")
+
+
+def test_without_apt_a_mirror_has_to_be_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("DEBIAN_MIRROR", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(ImageError, match="name one in DEBIAN_MIRROR"):
+        fetch.site("debian")
+
+
+def apt_that(prints: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    (folder / "apt-get").write_text(f"#!/bin/sh\n{prints}\n")
+    (folder / "apt-get").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
 def test_a_wheel_that_is_not_locked_is_not_taken(tmp_path: Path):
