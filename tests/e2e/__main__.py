@@ -1,7 +1,7 @@
 """``make conformance``: Kubernetes' end-to-end tests of a storage driver, against the sandbox.
 
 Exit status 1 if a test fails that tests/e2e/expected.py does not name, one passes that it names,
-a run ends early, or something is left behind.
+one skips itself for a reason that it does not give, a run ends early, or something is left behind.
 """
 
 import asyncio

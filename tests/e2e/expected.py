@@ -1,6 +1,6 @@
 """What is known of single tests: what cannot be run or fails for reasons outside, and why tests skip.
 
-A failure that is not named here, and a named test that passes, fail the run.
+A failure that is not named here, a named test that passes, and a skip without a reason fail the run.
 """
 
 import re

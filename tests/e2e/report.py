@@ -39,8 +39,8 @@ def terminal(verdict: Verdict, ran: Sequence[Ran], logs: str) -> str:
         )
     for _, test in verdict.known:
         lines.append(f"known    {test.title}: {expected.why_failing(test.name)}")
-    for message, count in _unexplained(verdict).items():
-        lines.append(f"skipped  {count}, and tests/e2e/expected.py gives no reason: {message}")
+    for message, count in verdict.unexplained.items():
+        lines.append(f"SKIPPED  {count}, and tests/e2e/expected.py gives no reason: {message}")
     each = ", ".join(f"{run.name} {run.took_s / 60:.1f} min" for run in ran)
     return "\n".join([*lines, f"{_counts(verdict)}; {each}; logs: {logs}"])
 
@@ -58,11 +58,6 @@ def _counts(verdict: Verdict) -> str:
         f"{len(verdict.all)} tests: {len(verdict.passed)} passed, {len(verdict.failed)} failed"
         f"{known}, {len(verdict.skipped)} skipped themselves"
     )
-
-
-def _unexplained(verdict: Verdict) -> Counter[str]:
-    messages = (test.message for _, test in verdict.skipped)
-    return Counter(each for each in messages if not expected.why_skipped(each))
 
 
 def markdown(verdict: Verdict, ran: Sequence[Ran], setting: Setting) -> str:

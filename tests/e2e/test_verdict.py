@@ -26,7 +26,7 @@ GOOD = Spec(name_of("store"), PASSED, 2.0)
 
 
 def test_a_run_in_which_all_passed_is_good():
-    found = verdict.judge([ran(GOOD, Spec(name_of("skip"), SKIPPED, 0.0, "no"))])
+    found = verdict.judge([ran(GOOD, Spec(name_of("skip"), SKIPPED, 0.0, "does not support ROX"))])
 
     assert found.is_good
     assert [test for _, test in found.passed] == [GOOD]
@@ -100,6 +100,15 @@ def test_a_volume_that_was_detached_while_in_use_is_a_trouble_even_if_kubelets_w
 
         assert not found.is_good
         assert found.troubles == [f"run {run}: 2 volumes were detached while in use"]
+
+
+def test_a_skip_without_a_reason_fails_the_run():
+    """Such as that of all Disruptive tests when no node can be reached."""
+    message = "No SSH Key for provider skeleton: 'open /nowhere: no such file or directory'"
+    found = verdict.judge([ran(GOOD, Spec(name_of("stop"), SKIPPED, 0.0, message))])
+
+    assert not found.is_good
+    assert f"expected.py gives no reason: {message}" in report.terminal(found, [], "logs")
 
 
 def test_nothing_that_passed_is_nothing_good():

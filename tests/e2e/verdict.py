@@ -1,6 +1,6 @@
 """What all runs together say: what failed, what passed against its name, what did not run."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -49,7 +49,14 @@ class Verdict:
     @property
     def is_good(self) -> bool:
         """Whether all is as it should be."""
-        return bool(self.passed) and not (self.failed or self.surprising or self.troubles)
+        bad = self.failed or self.surprising or self.troubles or self.unexplained
+        return bool(self.passed) and not bad
+
+    @property
+    def unexplained(self) -> Counter[str]:
+        """What tests said that skipped themselves, where ``expected`` gives no reason for it."""
+        messages = (test.message for _, test in self.skipped)
+        return Counter(each for each in messages if not expected.why_skipped(each))
 
     @property
     def all(self) -> list[tuple[str, Spec]]:
