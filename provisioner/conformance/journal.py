@@ -173,6 +173,7 @@ class Story:
                 self.made.update(dict.fromkeys(ids, self._kinds.get(number, "volume")))
             case Found(rule=rule, verdict=verdict, sentence=sentence):
                 self.findings[rule] = _FINDINGS[verdict](sentence)
+                self.seconds.pop(rule, None)  # of an earlier try
                 if line.seconds is not None:
                     self.seconds[rule] = line.seconds
             case Swept():

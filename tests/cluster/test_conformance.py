@@ -9,14 +9,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from provisioner.conformance.cluster.steps import STEPS
+from provisioner.conformance.cluster.example import Example
+from provisioner.conformance.cluster.hand import Hand
+from provisioner.conformance.cluster.leaving import leave
+from provisioner.conformance.cluster.steps import DELETE, MOVE, PODS, SNAPSHOT, STEPS, WRITE
+from provisioner.conformance.cluster.survey import survey
+from provisioner.conformance.ec2 import Ec2
+from provisioner.conformance.journal import new_run
+from provisioner.conformance.probe import Confirmed, NotRun, Refuted
+from provisioner.conformance.sweep import Patience
+from provisioner.kube.client import KubeClient
 from provisioner.sandbox import installation
 from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.real_node.image import POD_IMAGE
@@ -264,6 +275,69 @@ async def test_a_namespace_that_only_looks_like_one_of_a_run_is_not_touched(user
         await kubectl(user.box.plane, "delete", "namespace", name)
 
 
+# -- steps that are not confirmed
+
+
+@asynccontextmanager
+async def an_example(user: User, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Example]:
+    """The steps one by one, in a namespace of their own."""
+    for name, value in {**CREDENTIALS, "AWS_CONFIG_FILE": "/dev/null"}.items():
+        monkeypatch.setenv(name, value)
+
+    async def heard(*_: object) -> None:
+        """Nobody listens."""
+
+    box, run = user.box, new_run(datetime.now(UTC))
+    ec2 = Ec2.connect(region=box.region, endpoint=box.ec2_endpoint)
+    async with await KubeClient.connect(
+        kubeconfig=str(box.plane.kubeconfig), context="sandbox"
+    ) as client:
+        hand = Hand(client, run)
+        seen = await survey(client, hand.namespace)
+        example = Example(hand, seen, ec2, POD_IMAGE, FILE_SYSTEM, heard)
+        try:
+            await example._enter()
+            yield example
+        finally:
+            left = await leave(hand, ec2, Patience(settles_s=1))
+            await ec2.close()
+        assert left.why == {}
+
+
+async def test_a_step_is_confirmed_only_if_it_was_so(user: User, monkeypatch: pytest.MonkeyPatch):
+    before = await user.everything()
+    async with an_example(user, monkeypatch) as example:
+        no_image = replace(example, image="nobody.invalid/nothing:1")
+        pods, _ = await no_image._one(replace(PODS, within_s=20), no_image._pods)
+        assert isinstance(pods, NotRun)
+        assert "cannot be pulled" in pods.why
+        for name in ("hello-here", "hello-there"):
+            await example._gone(name)
+
+        example._findings[PODS.name] = Confirmed("")
+        written, _ = await example._one(WRITE, example._write)
+        assert isinstance(written, Confirmed)
+        example._findings[WRITE.name] = written
+
+        late, _ = await example._one(replace(SNAPSHOT, within_s=0.01), example._snapshot)
+        assert isinstance(late, Refuted)
+        assert late.seen.startswith("it did not come to its end within 0 s")
+
+        example._sum = "that of other bytes"
+        moved, _ = await example._one(MOVE, example._move)
+        assert isinstance(moved, Refuted)
+        assert moved.seen.endswith(", not that of other bytes")
+
+        elsewhere = Ec2.connect(region="eu-west-1", endpoint=user.box.ec2_endpoint)
+        of_another = replace(example, ec2=elsewhere, _findings=example._findings)
+        deleted, _ = await of_another._one(DELETE, of_another._delete)
+        await elsewhere.close()
+        assert isinstance(deleted, NotRun)
+        assert deleted.why.startswith("EC2 in eu-west-1 shows no volume with the tag")
+        assert isinstance((await example._one(DELETE, example._delete))[0], Confirmed)
+    assert await user.everything() == before
+
+
 # -- clusters in which the steps cannot be done; what the plan says
 
 
@@ -292,6 +366,7 @@ async def test_rights_that_are_missing_are_named_before_anything_is_made(
 
     assert status == 2
     assert "need more rights: create namespaces, create storageclasses" in output
+    assert "get storageclasses" in output  # without it nothing could be deleted
 
 
 async def test_with_one_node_the_move_is_not_run(user: User):

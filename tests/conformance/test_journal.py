@@ -19,7 +19,7 @@ from provisioner.conformance.journal import (
     new_run,
     stories,
 )
-from provisioner.conformance.probe import Confirmed, NotRun
+from provisioner.conformance.probe import Confirmed, NotRun, Refuted
 
 NOW = datetime(2026, 11, 23, 9, 0, tzinfo=UTC)
 
@@ -118,6 +118,8 @@ async def test_a_run_in_a_cluster_is_clean_once_it_has_left_it(tmp_path: Path):
     assert resumed.story.in_cluster
     assert not is_clean(resumed.story)
     assert resumed.story.seconds == {"cluster-write": 7.5}
+    await resumed.found("cluster-write", Refuted("x"))
+    assert resumed.story.seconds == {}
     await resumed.left_cluster()
     resumed.close()
     (story,) = stories(tmp_path)

@@ -5,6 +5,7 @@ objects, unless the reason is another's: an image that cannot be pulled, a pod t
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -42,9 +43,12 @@ _WEBHOOKS = Resource(
     "ValidatingWebhookConfiguration",
     KubeObject,
 )
-_ITS_NAMES = ".ebs-provisioner.io"
+# What the API server says of a webhook that refuses, but not of one that it cannot call.
+_DENIED = re.compile(r'admission webhook "[^"]*\.ebs-provisioner\.io" denied the request')
 _NO_IMAGE = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName")
 _NO_CONTAINER = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError")
+# In what the scheduler says where volumes are why it finds no node.
+_OF_VOLUMES = ("volume", "storage")
 _READER, _CHANGER, _CHECKER = "reader", "changer", "checker"
 _WRITER, _GROWER = "writer", "grower"
 
@@ -144,7 +148,7 @@ class Example:
                 CLASSES, objects.impossible_class(self.hand.run), dry_run=True
             )
         except KubeError as refused:
-            if _ITS_NAMES not in refused.message:
+            if _DENIED.search(refused.message) is None:
                 raise
             return refused.message, _now_s() - began_s
         raise FailedError("a class of the type gp33 was accepted (with dryRun)")
@@ -229,6 +233,11 @@ class Example:
         return "The SHA-256 is the same, and no later file is there.", _now_s() - began_s
 
     async def _delete(self) -> tuple[str, float]:
+        if not await self._in_ec2():  # else EC2 would have nothing of them afterwards either
+            raise CannotRunError(
+                f"EC2 in {self.ec2.region} shows no volume with the tag {CLUSTER_RUN_TAG}="
+                f"{self.hand.run}: are these credentials of the cluster's account?"
+            )
         began_s = _now_s()
         for pod in await self.hand.list(PODS):
             await self.hand.delete(PODS, pod.name)
@@ -250,6 +259,9 @@ class Example:
             contents = (await self.hand.client.list(CONTENTS)).items
             if any(e.spec.volume_snapshot_ref.namespace == self.hand.namespace for e in contents):
                 return True
+        return await self._in_ec2()
+
+    async def _in_ec2(self) -> bool:
         return bool([each async for each in things(self.ec2, self.hand.run, CLUSTER_RUN_TAG)])
 
     # -- pods and claims
@@ -339,6 +351,8 @@ def _not_ours(pods: Iterable[RunPod], image: str) -> str:
             return f"{image} cannot be pulled ({waiting.message}); see --image"
         if waiting and waiting.reason in _NO_CONTAINER:
             return f"the container of the pod {pod.name} does not start: {waiting.message}"
+        if pod.unscheduled and not any(word in pod.unscheduled.lower() for word in _OF_VOLUMES):
+            return f"no node takes the pod {pod.name}: {pod.unscheduled}"
     return ""
 
 

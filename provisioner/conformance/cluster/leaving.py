@@ -16,6 +16,8 @@ from provisioner.model.errors import KubeError
 from provisioner.model.names import CLUSTER_RUN_TAG
 from provisioner.model.persistent_volume import PersistentVolume
 
+_LONGEST_PAUSE_S = 2.0  # each look lists all PersistentVolumes of the cluster
+
 
 async def volumes_of(hand: Hand) -> list[PersistentVolume]:
     """The PersistentVolumes of the claims of the run's namespace."""
@@ -29,7 +31,7 @@ async def leave(hand: Hand, ec2: Ec2, patience: Patience) -> Left:
     loop = asyncio.get_running_loop()
     begun_s = loop.time()
     clean_since_s: float | None = None
-    left = Left()
+    left, pause_s = Left(), PAUSE_S
     while True:
         try:
             async with asyncio.timeout(max(0.1, begun_s + patience.cluster_s - loop.time())):
@@ -47,7 +49,8 @@ async def leave(hand: Hand, ec2: Ec2, patience: Patience) -> Left:
             return left
         if now_s - begun_s > patience.cluster_s:
             return left
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(pause_s)
+        pause_s = min(_LONGEST_PAUSE_S, pause_s * 1.5)
 
 
 async def _pass(hand: Hand, ec2: Ec2) -> Left:

@@ -24,7 +24,6 @@ GROWS = (
     f"do sleep 0.2; done; {CHECK}"
 )
 HELLO = f"echo hello > {TOLD}"
-# Runs where pod security is "restricted".
 _NOBODY = 65534
 
 
@@ -35,7 +34,8 @@ def name_of(run: str) -> str:
 
 def namespace(run: str) -> Body:
     """The namespace of a run."""
-    return {"metadata": {"name": name_of(run), "labels": {CONFORMANCE_RUN: run}}}
+    labels = {CONFORMANCE_RUN: run, "pod-security.kubernetes.io/enforce": "restricted"}
+    return {"metadata": {"name": name_of(run), "labels": labels}}
 
 
 def storage_class(run: str, file_system: str) -> Body:

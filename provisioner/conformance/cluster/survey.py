@@ -41,14 +41,14 @@ Right = tuple[str, Resource[Any], bool]
 
 _RIGHTS: Sequence[Right] = (
     *(("create", kind, False) for kind in (NAMESPACES, CLASSES)),
-    *(("delete", kind, False) for kind in (NAMESPACES, CLASSES)),
+    *((verb, kind, False) for verb in ("delete", "get") for kind in (NAMESPACES, CLASSES)),
     *(("list", kind, False) for kind in (NAMESPACES, PERSISTENT_VOLUMES)),
     *((verb, PODS, True) for verb in ("create", "get", "list", "delete")),
     *((verb, CLAIMS, True) for verb in ("create", "get", "patch", "delete")),
     ("list", EVENTS, True),
 )
 _SNAPSHOT_RIGHTS: Sequence[Right] = (
-    *((verb, SNAPSHOT_CLASSES, False) for verb in ("create", "delete")),
+    *((verb, SNAPSHOT_CLASSES, False) for verb in ("create", "delete", "get")),
     ("list", CONTENTS, False),
     *((verb, SNAPSHOTS, True) for verb in ("create", "get", "delete")),
 )
