@@ -87,7 +87,10 @@ async def things(ec2: Ec2, run: str = "*", tag: str = CONFORMANCE_RUN) -> AsyncI
         token = None
         while True:
             page = {"MaxResults": _MAX_RESULTS} | ({"NextToken": token} if token else {})
-            reply = await ec2.call(operation, wanted | page)
+            try:
+                reply = await ec2.call(operation, wanted | page)
+            except RefusedError as refused:  # it is throttled for too long, or is no EC2
+                raise CannotRunError(f"EC2 does not list what there is: {refused}") from refused
             for each in reply.get(key, ()):
                 thing = _thing(kind, str(each[id_key]), each, tag)
                 if thing.run and run in {"*", thing.run}:  # whatever a filter may mean elsewhere
