@@ -72,7 +72,7 @@ def ensure_binaries(
     """
     environment = os.environ if environment is None else environment
     cache = cache_folder(environment)
-    folders = {}
+    folders: dict[str, Path] = {}
     for version, names in _by_version(kubernetes_version, programs, environment).items():
         found = _find(version, names, environment)
         if found is None:
@@ -95,7 +95,7 @@ def find_binaries(
         SandboxError: this version is not supported.
     """
     environment = os.environ if environment is None else environment
-    folders = {}
+    folders: dict[str, Path] = {}
     for version, names in _by_version(kubernetes_version, programs, environment).items():
         found = _find(version, names, environment)
         if found is None:
