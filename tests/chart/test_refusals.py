@@ -14,6 +14,15 @@ Json = dict[str, Any]
 pytestmark = built
 
 BIG = {"nodeSelector": {"size": "big"}}
+
+
+def required(key: str, operator: str, value: str) -> Json:
+    """An affinity to nodes by one label."""
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": [value]}]}
+    terms = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 CASES: dict[str, tuple[Json, str]] = {
     "the stock driver's image": (
         {"image": {"repository": "public.ecr.aws/ebs-csi-driver/aws-ebs-csi-driver"}},
@@ -81,6 +90,53 @@ CASES: dict[str, tuple[Json, str]] = {
     "a group that cannot be left out by itself": (
         {"additionalDaemonSets": {"big": {"nodeSelector": {"size": "big", "zone": "a"}}}},
         "additionalDaemonSets.big selects by more than one label",
+    ),
+    "a group by more labels than node's": (
+        {
+            "node": {"nodeSelector": {"arch": "arm64"}},
+            "additionalDaemonSets": {"big": {"nodeSelector": {"size": "big", "zone": "a"}}},
+        },
+        "additionalDaemonSets.big selects by more than one label",
+    ),
+    "a group by its affinity alone": (
+        {"additionalDaemonSets": {"big": {"affinity": required("size", "In", "big")}}},
+        "additionalDaemonSets.big selects by its affinity alone",
+    ),
+    "a group by what node selects": (
+        {"node": {"nodeSelector": {"size": "big"}}, "additionalDaemonSets": {"big": BIG}},
+        "additionalDaemonSets.big and node select the same nodes",
+    ),
+    "an account of a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "serviceAccount": {"name": "mine"}}}},
+        "additionalDaemonSets.big.serviceAccount: all groups have the account of `node`",
+    ),
+    "a group that is off": (
+        {"additionalDaemonSets": {"big": {**BIG, "enableLinux": False}}},
+        "additionalDaemonSets.big.enableLinux is false, and node.enableLinux is true",
+    ),
+    "an option of the stock node plugin in a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "additionalArgs": ["--windows-host-process"]}}},
+        "additionalDaemonSets.big.additionalArgs: --windows-host-process is no option",
+    ),
+    "metadata of the stock labeler in a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "metadataSources": "metadata-labeler"}}},
+        'additionalDaemonSets.big.metadataSources is "metadata-labeler"',
+    ),
+    "traces of a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "otelTracing": {"otelServiceName": "a"}}}},
+        "controller.otelTracing and node.otelTracing: there are no traces",
+    ),
+    "leases where the rights are not": (
+        {"controller": {"additionalArgs": ["--leader-election-namespace=mine"]}},
+        "controller.additionalArgs: --leader-election-namespace is set by the chart, because its other objects depend on it: set controller.leaderElectionNamespace",
+    ),
+    "metrics where no probe asks": (
+        {"node": {"additionalArgs": ["--metrics-address=:9090"]}},
+        "node.additionalArgs: --metrics-address is set by the chart",
+    ),
+    "a port to which no Service leads": (
+        {"webhook": {"enabled": True, "additionalArgs": ["--listen=:9443"]}},
+        "webhook.additionalArgs: --listen is set by the chart",
     ),
     "two plugins while a node updates": (
         {"node": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}},
@@ -195,21 +251,39 @@ def test_a_group_says_what_it_has_and_is_not_merged_into_another():
         assert pods["serviceAccountName"] == "ebs-provisioner-node"
 
 
-def test_the_nodes_of_groups_are_left_to_them():
-    objects = rendered({"additionalDaemonSets": {"big": BIG}})
+def expressions(objects: list[Json], name: str) -> list[Json]:
+    """By which a DaemonSet chooses nodes."""
+    pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
+    asked = pods["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = asked["nodeSelectorTerms"]
+    found: list[Json] = term["matchExpressions"]
+    return found
 
-    def expressions(name: str) -> list[Json]:
-        pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
-        required = pods["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
-        [term] = required["nodeSelectorTerms"]
-        found: list[Json] = term["matchExpressions"]
-        return found
+
+@pytest.mark.parametrize("selector", [{}, {"arch": "arm64"}], ids=["all", "some"])
+def test_the_nodes_of_groups_are_left_to_them(selector: Json):
+    values = {"node": {"nodeSelector": selector}, "additionalDaemonSets": {"big": BIG}}
+
+    objects = rendered(values)
 
     apart = {"key": "size", "operator": "NotIn", "values": ["big"]}
-    assert expressions("ebs-provisioner-node")[-1] == apart
-    assert apart not in expressions("ebs-provisioner-node-big")
+    assert expressions(objects, "ebs-provisioner-node")[-1] == apart
+    assert apart not in expressions(objects, "ebs-provisioner-node-big")
+
+
+def test_groups_that_share_no_node_are_left_as_they_are():
+    selected = rendered(
+        {"node": {"nodeSelector": {"size": "small"}}, "additionalDaemonSets": {"big": BIG}}
+    )
+    assert [each["key"] for each in expressions(selected, "ebs-provisioner-node")] == [
+        "eks.amazonaws.com/compute-type"
+    ]
+
+    big, others = required("size", "In", "big"), required("size", "NotIn", "big")
+    liked = rendered(
+        {"node": {"affinity": others}, "additionalDaemonSets": {"big": {"affinity": big}}}
+    )
+    assert [each["operator"] for each in expressions(liked, "ebs-provisioner-node")] == ["NotIn"]
 
 
 def test_the_selectors_of_groups_share_no_pod():
@@ -227,6 +301,7 @@ def test_the_options_that_arguments_are_held_to_are_those_of_the_programs():
     for name, command in {"controller": controller, "node": node, "webhook": serve}.items():
         options = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
         assert set(known[name].split()) == options
+        assert known["set"][name].keys() < options
 
 
 def test_the_nodes_metadata_are_left_alone_if_only_kubernetes_is_asked():

@@ -1,12 +1,26 @@
-{{- /* Which nodes `node` leaves to groups: those that a group selects by one label. */}}
+{{- /* What tells the nodes of a group from the others of `node`, as JSON: "apart" if their selectors
+contradict each other, and else the labels that only the group selects. Takes (dict "group" … "root" $). */}}
+{{- define "ebs.groupLabels" -}}
+{{- $selector := .root.Values.node.nodeSelector | default dict }}
+{{- $apart := false }}
+{{- $labels := dict }}
+{{- range $key, $value := (.group | default dict).nodeSelector }}
+{{- if not (hasKey $selector $key) }}{{ $_ := set $labels $key $value }}
+{{- else if ne (get $selector $key) $value }}{{ $apart = true }}
+{{- end }}
+{{- end }}
+{{- toJson (dict "apart" $apart "labels" $labels) }}
+{{- end }}
+
+{{- /* Which nodes `node` leaves to groups: those that a group selects by one label more. */}}
 {{- define "ebs.nodeAffinity" -}}
 {{- $affinity := deepCopy (.Values.node.affinity | default dict) }}
 {{- $others := list }}
 {{- range $group := .Values.additionalDaemonSets }}
-{{- $selector := $group.nodeSelector | default dict }}
-{{- if and (not $.Values.node.nodeSelector) (eq (len $selector) 1) }}
-{{- range $key, $value := $selector }}
-{{- $others = append $others (dict "key" $key "operator" "NotIn" "values" (list (toString $value))) }}
+{{- $found := fromJson (include "ebs.groupLabels" (dict "group" $group "root" $)) }}
+{{- if and (not $found.apart) (eq (len $found.labels) 1) }}
+{{- range $key, $value := $found.labels }}
+{{- $others = append $others (dict "key" $key "operator" "NotIn" "values" (list $value)) }}
 {{- end }}
 {{- end }}
 {{- end }}
