@@ -7,7 +7,7 @@ import yaml
 
 from provisioner.cli import controller
 from provisioner.node.commands import node
-from tests.chart.helm import CHART_FOLDER, built, one, refusal, rendered
+from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, helm, one, refusal, rendered
 from webhook.cli import serve
 
 Json = dict[str, Any]
@@ -182,6 +182,14 @@ CASES: dict[str, tuple[Json, str]] = {
         {"webhook": {"enabled": True, "certManager": {"issuerRef": {"name": "ca"}}}},
         "webhook.certManager.issuerRef is for certificates=cert-manager",
     ),
+    "a label by which a selector finds its pods": (
+        {"controller": {"podLabels": {"app.kubernetes.io/component": "storage"}}},
+        "controller.podLabels: app.kubernetes.io/component is set by the chart",
+    ),
+    "a label by which Helm finds its objects": (
+        {"customLabels": {"app.kubernetes.io/managed-by": "us"}},
+        "customLabels: app.kubernetes.io/managed-by is set by the chart",
+    ),
     "a webhook that is off": (
         {"webhook": {"strict": True}},
         "webhook.strict is set, and webhook.enabled is false",
@@ -199,6 +207,27 @@ SCHEMA: dict[str, tuple[Json, str]] = {
     "a snapshot class without a policy": (
         {"volumeSnapshotClasses": [{"name": "mine"}]},
         "missing property 'deletionPolicy'",
+    ),
+    "a tag that YAML reads as a number": ({"image": {"tag": 1.10}}, "/image/tag"),
+    "a label that is none": ({"customLabels": {"team": "my team!"}}, "/customLabels/team"),
+    "a class's name that is none": ({"storageClasses": [{"name": "Fast"}]}, "/storageClasses/0"),
+    "an authority that is no base64": (
+        {"webhook": {"enabled": True, "certificates": "provided", "caBundle": "-----BEGIN"}},
+        "/webhook/caBundle",
+    ),
+    "an issuer without a name": (
+        {
+            "webhook": {
+                "enabled": True,
+                "certificates": "cert-manager",
+                "certManager": {"issuerRef": {"kind": "ClusterIssuer"}},
+            }
+        },
+        "/webhook/certManager/issuerRef",
+    ),
+    "a share that is none": (
+        {"controller": {"podDisruptionBudget": {"maxUnavailable": "half"}}},
+        "/controller/podDisruptionBudget/maxUnavailable",
     ),
     "a format of logs": ({"node": {"loggingFormat": "xml"}}, "must be one of 'text', 'json'"),
 }
@@ -219,6 +248,81 @@ def test_the_schema_names_the_value_and_what_it_may_be(name: str):
     values, sentence = SCHEMA[name]
 
     assert sentence in refusal(values)
+
+
+def test_a_null_for_what_the_chart_cannot_do_without_is_named():
+    """Helm takes a key whose value is null out of the values."""
+    needed = {
+        "controller": (
+            "leaderElectionNamespace",
+            "loggingFormat",
+            "serviceAccount",
+            "replicaCount",
+        ),
+        "image": ("repository",),
+        "node": ("kubeletPath", "serviceAccount", "serviceMonitor"),
+        "webhook": ("certificates", "hostNetwork", "strict"),
+    }
+
+    said = refusal({name: dict.fromkeys(keys) for name, keys in needed.items()} | {"proxy": None})
+
+    for keys in (*needed.values(), ("proxy",)):
+        assert [key for key in keys if f"'{key}'" not in said] == []
+    assert "nil pointer" not in said
+
+
+def test_numbers_in_tags_are_written_as_they_were():
+    tags = {"account": 111122223333, "cost-center": 1234567, "share": 0.5, "kept": True}
+
+    objects = rendered({"controller": {"extraVolumeTags": tags}})
+
+    options = one(objects, "ConfigMap", "ebs-provisioner-controller")["data"]
+    assert options["EBS_PROVISIONER_CONTROLLER_EXTRA_TAGS"] == (
+        "account=111122223333,cost-center=1234567,kept=true,share=0.5"
+    )
+
+
+def test_a_pods_own_label_is_put_over_that_of_all():
+    labels = {"customLabels": {"team": "a"}, "node": {"podLabels": {"team": "b"}}}
+
+    pods = one(rendered(labels), "DaemonSet", "ebs-provisioner-node")["spec"]["template"]
+
+    assert pods["metadata"]["labels"]["team"] == "b"
+
+
+def test_helms_test_uses_a_class_that_leaves_no_volume():
+    kept = {"name": "kept", "reclaimPolicy": "Retain"}
+
+    def used(*classes: Json) -> str | None:
+        objects = rendered({"storageClasses": [*classes]})
+        claim = one(objects, "PersistentVolumeClaim", "ebs-provisioner-test")
+        found: str | None = claim["spec"].get("storageClassName")
+        return found
+
+    assert used(kept, {"name": "fast"}) == "fast"
+    assert used(kept) is None
+
+
+def test_the_notes_have_no_namespace_restricted_that_privileged_pods_are_in():
+    assert "pod-security.kubernetes.io/enforce=restricted" in notes({})
+
+    said = notes({"node": {"namespaceOverride": ""}})
+
+    assert "enforce=restricted" not in said
+    assert (
+        f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged" in said
+    )
+
+
+def notes(values: Json) -> str:
+    """What Helm says after an install."""
+    code, output, errors = helm(
+        *("install", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
+        *("--dry-run=client", "--values", "-"),
+        text=yaml.safe_dump(values),
+    )
+    assert code == 0, errors
+    return output.partition("NOTES:")[2]
 
 
 def test_all_that_is_wrong_is_said_at_once():

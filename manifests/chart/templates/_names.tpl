@@ -9,12 +9,16 @@
 {{- end }}
 
 {{- /* What the objects have beside the labels that selectors name. */}}
-{{- define "ebs.commonLabels" -}}
+{{- define "ebs.ownLabels" -}}
 app.kubernetes.io/name: ebs-provisioner
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "ebs.commonLabels" -}}
+{{ include "ebs.ownLabels" . }}
 {{- with .Values.customLabels }}
 {{ toYaml . }}
 {{- end }}

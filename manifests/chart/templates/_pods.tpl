@@ -2,13 +2,8 @@
 
 {{- /* … and "component". */}}
 {{- define "ebs.podLabels" -}}
-{{ include "ebs.selector" .component }}
-{{- with .root.Values.customLabels }}
-{{ toYaml . }}
-{{- end }}
-{{- with .values.podLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := fromYaml (include "ebs.selector" .component) }}
+{{- mergeOverwrite (deepCopy .root.Values.customLabels) (.values.podLabels | default dict) $own | toYaml }}
 {{- end }}
 
 {{- /* … and "component": without the ServiceAccount, tolerations and volumes. */}}

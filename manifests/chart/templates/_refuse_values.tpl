@@ -34,6 +34,27 @@
 {{- toJson $wrong }}
 {{- end }}
 
+{{- /* A selector finds its pods by them, and Helm its objects. */}}
+{{- define "ebs.refuse.labels" -}}
+{{- $wrong := list }}
+{{- $ours := keys (fromYaml (include "ebs.ownLabels" .)) }}
+{{- $ours = append $ours "app.kubernetes.io/component" }}
+{{- $given := dict "customLabels" .Values.customLabels "controller.podLabels" .Values.controller.podLabels }}
+{{- $_ := set $given "node.podLabels" .Values.node.podLabels }}
+{{- $_ := set $given "webhook.podLabels" .Values.webhook.podLabels }}
+{{- range $name, $group := .Values.additionalDaemonSets }}
+{{- $_ := set $given (printf "additionalDaemonSets.%s.podLabels" $name) ($group | default dict).podLabels }}
+{{- end }}
+{{- range $path, $labels := $given }}
+{{- range $key, $_ := $labels }}
+{{- if has $key $ours }}
+{{- $wrong = append $wrong (printf "%s: %s is set by the chart: choose another key" $path $key) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
 {{- define "ebs.refuse.controller" -}}
 {{- $wrong := list }}
 {{- $c := .Values.controller }}
