@@ -282,6 +282,33 @@ def test_numbers_in_tags_are_written_as_they_were():
     )
 
 
+def test_names_that_yaml_reads_as_numbers_stay_names():
+    account = {"serviceAccount": {"name": "789"}}
+    values = {
+        "controller": {**account, "enableMetrics": True, "leaderElectionNamespace": "12"},
+        "node": {**account, "namespaceOverride": "456", "kubeletPath": "/a, b: {c}"},
+        "webhook": {**account, "enabled": True},
+        "awsAccessSecret": {"name": "77", "keyId": "1", "accessKey": "2"},
+        "storageClasses": [{"name": "1"}],
+    }
+
+    objects = rendered(values, namespace="123", kinds=("monitoring.coreos.com/v1/ServiceMonitor",))
+
+    assert {each["metadata"].get("namespace", "") for each in objects} >= {"123", "456", "12"}
+    assert no_text(objects, "name", "namespace", "serviceAccountName", "key", "path") == []
+    assert "/a, b: {c}" in repr(one(objects, "DaemonSet", "ebs-provisioner-node"))
+
+
+def no_text(value: Any, *keys: str) -> list[Any]:
+    """What these keys hold anywhere and is no text."""
+    if isinstance(value, list):
+        return [found for each in value for found in no_text(each, *keys)]
+    if not isinstance(value, dict):
+        return []
+    own = [value[key] for key in keys if not isinstance(value.get(key, ""), str)]
+    return own + [found for each in value.values() for found in no_text(each, *keys)]
+
+
 def test_a_pods_own_label_is_put_over_that_of_all():
     labels = {"customLabels": {"team": "a"}, "node": {"podLabels": {"team": "b"}}}
 

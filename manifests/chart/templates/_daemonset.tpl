@@ -47,7 +47,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {{ .name }}
-  namespace: {{ include "ebs.nodeNamespace" .root }}
+  namespace: {{ include "ebs.nodeNamespace" .root | quote }}
   labels:
     {{- include "ebs.commonLabels" .root | nindent 4 }}
 data:
@@ -57,7 +57,7 @@ apiVersion: apps/v1
 kind: DaemonSet
 metadata:
   name: {{ .name }}
-  namespace: {{ include "ebs.nodeNamespace" .root }}
+  namespace: {{ include "ebs.nodeNamespace" .root | quote }}
   labels:
     {{- include "ebs.commonLabels" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
@@ -84,7 +84,7 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
     spec:
-      serviceAccountName: {{ $values.serviceAccount.name }}
+      serviceAccountName: {{ $values.serviceAccount.name | quote }}
       {{- /* Less would kill an mkfs or an fsck; the stock chart's 30 is no wish. */}}
       terminationGracePeriodSeconds: {{ max 120 (int $values.terminationGracePeriodSeconds) }}
       {{- include "ebs.podSpec" . | nindent 6 }}
@@ -151,7 +151,7 @@ spec:
           volumeMounts:
             # The path is the same as on the host, because kubelet's requests name it.
             - name: kubelet
-              mountPath: {{ $values.kubeletPath }}
+              mountPath: {{ $values.kubeletPath | quote }}
               mountPropagation: Bidirectional
             - name: dev
               mountPath: /dev
@@ -164,7 +164,7 @@ spec:
             {{- end }}
       volumes:
         - name: kubelet
-          hostPath: {path: {{ $values.kubeletPath }}, type: Directory}
+          hostPath: {path: {{ $values.kubeletPath | quote }}, type: Directory}
         - name: dev
           hostPath: {path: /dev, type: Directory}
         {{- if $values.selinux }}

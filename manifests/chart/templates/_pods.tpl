@@ -9,7 +9,7 @@
 {{- /* … and "component": without the ServiceAccount, tolerations and volumes. */}}
 {{- define "ebs.podSpec" -}}
 {{- $values := .values -}}
-priorityClassName: {{ $values.priorityClassName | default (ternary "system-node-critical" "system-cluster-critical" (hasPrefix "node" .component)) }}
+priorityClassName: {{ $values.priorityClassName | default (ternary "system-node-critical" "system-cluster-critical" (hasPrefix "node" .component)) | quote }}
 nodeSelector:
   kubernetes.io/os: linux
   {{- with $values.nodeSelector }}
