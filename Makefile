@@ -9,6 +9,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
+DEMO_SET_UP := .venv/.set-up-demo
 RIGHTS := tests/cluster/test_rights.py
 USED_RIGHTS := .pytest_cache/used-rights
 WORKERS ?= 4
@@ -35,10 +36,21 @@ help:
 setup: $(SET_UP)
 
 # Constraints name every package, or pip's resolver tries years of releases one after the other.
+# A virtual environment gets pip last: one without it was interrupted, and is completed. Python
+# compiles what it loads, and most of these packages is never loaded.
+INSTALL = { test -x $(BIN)/pip || $(PYTHON) -m venv .venv; } && \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints.txt --editable
+
+# The demo needs half of it. All is enough for the demo too, so it sets both stamps.
 $(SET_UP): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--editable '.[sandbox,node,dev]' --constraint constraints.txt
+	@echo 'installing all Python packages into .venv'
+	@$(INSTALL) '.[sandbox,node,dev]'
+	@touch $(DEMO_SET_UP) $@
+
+$(DEMO_SET_UP): pyproject.toml constraints.txt
+	@echo 'installing the Python packages of the demo into .venv'
+	@$(INSTALL) '.[sandbox,node]'
 	@touch $@
 
 check: lint types
@@ -86,7 +98,7 @@ conformance: setup
 	$(BIN)/ebs-provisioner sandbox binaries --conformance
 	$(BIN)/python -m tests.e2e $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(DOCS),--docs)
 
-demo: setup
+demo: $(DEMO_SET_UP)
 	$(BIN)/ebs-provisioner sandbox demo
 
 bench: setup
