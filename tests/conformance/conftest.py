@@ -23,10 +23,10 @@ class OneSession(boto3.session.Session):
         )
         self._made: dict[tuple[Any, ...], Any] = {}
 
-    def client(self, *place: Any, config: Any = None, **places: Any) -> Any:
-        key = (*place, *sorted(places.items()))
+    def client(self, *place: Any, **asked: Any) -> Any:
+        key = *place, *sorted((name, asked[name]) for name in asked.keys() - {"config"})
         if key not in self._made:
-            self._made[key] = super().client(*place, config=config, **places)
+            self._made[key] = super().client(*place, **asked)
         return self._made[key]
 
 

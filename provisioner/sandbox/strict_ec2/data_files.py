@@ -18,8 +18,10 @@ from botocore.loaders import JSONFileLoader
 
 def hasten() -> None:
     """Patch both in place; before moto is imported."""
-    JSONFileLoader.load_file = _load_file
-    import_module("moto.utilities.utils").load_resource = _load_resource
+    loader: Any = JSONFileLoader
+    loader.load_file = _load_file
+    moto: Any = import_module("moto.utilities.utils")
+    moto.load_resource = _load_resource
 
 
 def _load_file(_: JSONFileLoader, file_path: str) -> Any:
