@@ -1,19 +1,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from provisioner.sandbox.binaries import cache_folder, ensure_binaries, find_binaries
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.programs import (
-    CONTROL_PLANE,
-    DEFAULT_KUBERNETES,
-    SNAPSHOT_CRDS,
-    Program,
-)
+from provisioner.sandbox.maker import Step, Tell
+from provisioner.sandbox.programs import CONTROL_PLANE, DEFAULT_KUBERNETES, SNAPSHOT_CRDS
 
 Made = list[str]
 
@@ -47,10 +42,11 @@ class Machine:
         self.bin = root / "bin"
         self.made: Made = []
 
-    def make(self, program: Program, target: Path, tell: Callable[[float], None]) -> None:
-        self.made.append(program.name)
-        tell(0.5)
-        target.write_text("")
+    def make(self, step: Step, folder: Path, tell: Tell) -> None:
+        for program in step:
+            self.made.append(program.name)
+            tell(0.5)
+            (folder / program.name).write_text("")
 
     def ensure(self, version: str | None = None) -> Path:
         return ensure_binaries(version, environment=self.environment, make=self.make)
