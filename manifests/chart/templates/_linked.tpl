@@ -6,10 +6,7 @@ Takes (dict "file" … "root" $).
 */}}
 {{- define "ebs.linked" -}}
 {{- $root := .root }}
-{{- $text := $root.Files.Get (printf "files/%s" .file) }}
-{{- if not $text }}
-{{- fail (printf "files/%s is missing in the chart: it is a symbolic link; use a packaged chart (helm package), or a checkout with its links" .file) }}
-{{- end }}
+{{- $text := include "ebs.file" . }}
 {{- range splitList "\n---\n" $text }}
 {{- $object := fromYaml . }}
 {{- if hasKey $object "Error" }}{{ fail (printf "a linked file cannot be read: %s" $object.Error) }}{{ end }}
@@ -21,20 +18,29 @@ Takes (dict "file" … "root" $).
 {{- end }}
 {{- end }}
 
+{{- /* The text of a linked file. Takes the same. */}}
+{{- define "ebs.file" -}}
+{{- $text := .root.Files.Get (printf "files/%s" .file) }}
+{{- if not $text }}
+{{- fail (printf "files/%s is missing in the chart: it is a symbolic link; use a packaged chart (helm package), or a checkout with its links" .file) }}
+{{- end }}
+{{- $text }}
+{{- end }}
+
 {{- /* Our accounts: their names in the linked files, and here. */}}
 {{- define "ebs.accounts" -}}
 ebs-provisioner-controller:
   was: ebs-provisioner
-  namespace: {{ .Release.Namespace }}
-  name: {{ .Values.controller.serviceAccount.name }}
+  namespace: {{ .Release.Namespace | quote }}
+  name: {{ .Values.controller.serviceAccount.name | quote }}
 ebs-provisioner-node:
   was: ebs-provisioner-node
-  namespace: {{ include "ebs.nodeNamespace" . }}
-  name: {{ .Values.node.serviceAccount.name }}
+  namespace: {{ include "ebs.nodeNamespace" . | quote }}
+  name: {{ .Values.node.serviceAccount.name | quote }}
 ebs-webhook:
   was: ebs-provisioner
-  namespace: {{ include "ebs.webhookNamespace" . }}
-  name: {{ .Values.webhook.serviceAccount.name }}
+  namespace: {{ include "ebs.webhookNamespace" . | quote }}
+  name: {{ .Values.webhook.serviceAccount.name | quote }}
 {{- end }}
 
 {{- /* Sets the namespaces of an object, in place. */}}
