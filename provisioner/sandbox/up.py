@@ -146,10 +146,8 @@ class Sandbox:
                 sandbox = cls(plane, endpoint, REGION, names, ())
                 await sandbox._populate(nodes, attachable)
                 await sandbox._real(stack, real_nodes, names[:real_zones])
-                if image:
-                    await sandbox.install(image, webhook=webhook)
-                else:
-                    await sandbox._work(controller_options if controller else None, webhook=webhook)
+                options = controller_options if controller else None
+                await sandbox._work(image, options, webhook=webhook)
                 yield sandbox
 
     async def _populate(self, count: int, attachable: int | None) -> None:
@@ -190,7 +188,16 @@ class Sandbox:
         )
         return await self.release.install(image, *more)
 
-    async def _work(self, controller_options: Sequence[str] | None, *, webhook: bool) -> None:
+    async def _work(
+        self,
+        image: ImageArchive | None,
+        controller_options: Sequence[str] | None,
+        *,
+        webhook: bool,
+    ) -> None:
+        if image:
+            await self.install(image, webhook=webhook)
+            return
         if self.fleet is not None:
             await fleet.start_plugins(self.plane, self.fleet.nodes)
         if controller_options is not None:
