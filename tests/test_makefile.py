@@ -31,6 +31,7 @@ def planned(*words: str) -> list[str]:
     [
         ("test", f"{BINARIES} --tests", ".venv/bin/python -m pytest"),
         ("bench", BINARIES, ".venv/bin/python -m tests.bench"),
+        ("compat", f"{BINARIES} --tests", "WORKERS=2 .venv/bin/python -m tests.compat"),
         ("conformance", f"{BINARIES} --conformance", ".venv/bin/python -m tests.e2e"),
     ],
 )
@@ -43,10 +44,29 @@ def test_the_programs_are_built_before_what_needs_them(
     assert commands.index(build) < first(commands, command)
 
 
+@pytest.mark.parametrize(
+    ("words", "printed"),
+    [(["KUBERNETES=1.35", "KUBELET=1.34"], ["1.35", "1.34"]), (["KUBERNETES=1.35"], ["1.35"])],
+)
+def test_the_kubernetes_that_is_named_is_the_sandboxs(words: list[str], printed: list[str]) -> None:
+    rule = "show: ; @echo $$SANDBOX_KUBERNETES $$SANDBOX_KUBELET"
+    done = subprocess.run(
+        ["make", "--file", "Makefile", "--no-print-directory", f"--eval={rule}", "show", *words],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"]},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+    assert done.stdout.split() == printed
+
+
 def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:
     commands = planned("test")
 
-    others, rights = (each for each in commands if "-m pytest" in each)
+    others, rights = (each for each in commands if "-m pytest" in each and "--used" in each)
 
     folder = re.search(r"--used-rights (\S+)", others)
     assert folder is not None

@@ -7,16 +7,16 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from provisioner.sandbox import binaries as programs
-from provisioner.sandbox.build import Progress as Tell
+from provisioner.sandbox import build
+from provisioner.sandbox.build_display import build_display
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.programs import CHART, CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
@@ -38,34 +38,37 @@ SELECTOR = "nodeSelector ebs-provisioner.io/sandbox-node: real"
 """For where there are nodes that only pretend."""
 
 
+def chosen_version(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that choose its Kubernetes, in place of the environment."""
+    for option, variable, text in (
+        (
+            "--kubelet",
+            programs.KUBELET_VARIABLE,
+            "Of the real nodes' kubelet and kube-proxy, if they are to be older.",
+        ),
+        ("--kubernetes", programs.KUBERNETES_VARIABLE, "Like 1.35 or 1.35.4."),
+    ):
+        command = click.option(
+            option,
+            metavar="VERSION",
+            expose_value=False,
+            callback=_keep_in(variable),
+            help=f"{text} Also in the environment: {variable}.",
+        )(command)
+    return command
+
+
+def _keep_in(variable: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def keep(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value:  # all that looks for programs looks there, as do the processes that we start
+            os.environ[variable] = value
+
+    return keep
+
+
 @click.group()
 def sandbox() -> None:
     """Run a real control plane and a strict EC2 on this machine, loopback only."""
-
-
-@contextlib.contextmanager
-def build_display(console: Console) -> Iterator[Tell]:
-    """Show what is built and how far it is; one line a step where there is no terminal."""
-    if not console.is_terminal:
-        last = ""
-
-        def line(step: str, _done: float) -> None:
-            nonlocal last
-            if step != last:
-                console.print(f"control plane: {step}")
-            last = step
-
-        yield line
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as display:
-        task = display.add_task("", total=1.0, visible=False)
-
-        def bar(step: str, done: float) -> None:
-            about = f"building the control plane, once: {step}"
-            display.update(task, description=about, completed=done, visible=True)
-
-        yield bar
 
 
 def have_binaries(*more: str) -> Path:
@@ -87,13 +90,22 @@ def one_line_errors() -> Iterator[None]:
 
 
 @sandbox.command("binaries")
+@chosen_version
 @click.option("--tests", is_flag=True, help="Also those that only `make test` runs.")
 @click.option("--conformance", is_flag=True, help="Also those that `make conformance` runs.")
-def binaries(*, tests: bool, conformance: bool) -> None:
+@click.option(
+    "--clean",
+    is_flag=True,
+    help="Instead, remove what the Go compiler keeps for the next build; the programs stay.",
+)
+def binaries(*, tests: bool, conformance: bool, clean: bool) -> None:
     """Find the sandbox's programs, or build them once; print their folder.
 
     The kubelet is among them where a real node can run: on Linux, as root.
     """
+    if clean:
+        _clean()
+        return
     why = missing()
     if why:
         print(
@@ -107,7 +119,16 @@ def binaries(*, tests: bool, conformance: bool) -> None:
         print(have_binaries(*more))
 
 
+def _clean() -> None:
+    cache = programs.cache_folder(os.environ)
+    wait = "waiting for another process that builds there"
+    with one_line_errors():
+        had = build.clean(cache, lambda: print(wait, file=sys.stderr))
+    print(f"removed {had / 1e9:.1f} GB of the Go compiler's cache in {cache}")
+
+
 @sandbox.command()
+@chosen_version
 @click.option(
     "--dir",
     "folder",
@@ -211,6 +232,7 @@ def ec2(port: int, latency: str, throttle: str) -> None:
 
 
 @sandbox.command()
+@chosen_version
 def demo() -> None:
     """Tell the story of a volume; exit status 0 only if every step was seen.
 

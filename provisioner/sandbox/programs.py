@@ -15,11 +15,16 @@ from pathlib import Path
 
 from provisioner.sandbox.errors import SandboxError
 
-DEFAULT_KUBERNETES = "v1.36.3"
-"""The newest release of 1.36 that the sandbox was verified with (2026-11)."""
+RELEASES = {33: "v1.33.13", 34: "v1.34.4", 35: "v1.35.4", 36: "v1.36.3", 37: "v1.37.2"}
+"""The supported minors of Kubernetes 1, and of each the release that is built if only it is named:
+the newest that Go's module proxy served whole (2026-11-23; of 1.34.8 it lacks five modules)."""
 
-SUPPORTED_MINORS = range(32, 37)
-"""Minors of Kubernetes 1 that a set may have, found or built (issue 3, §3)."""
+DEFAULT_KUBERNETES = RELEASES[36]
+"""What CI runs. What else was run is in docs/kubernetes-versions.md."""
+
+OLDEST_KUBELET = 3
+"""Minors that a kubelet and a kube-proxy may be older than the API server; none may be newer.
+Source: Kubernetes version skew policy, read 2026-11-23."""
 
 ETCD = "v3.6.16"
 KWOK = "v0.8.0"
@@ -47,7 +52,10 @@ CONTROL_PLANE = (
 
 COREDNS = "coredns"
 KUBE_PROXY = "kube-proxy"
-REAL_NODE = ("kubelet", KUBE_PROXY, COREDNS)
+OF_NODE = ("kubelet", KUBE_PROXY)
+"""What may be of an older Kubernetes than the control plane."""
+
+REAL_NODE = (*OF_NODE, COREDNS)
 """What ``sandbox up --real-node`` runs besides; containerd and runc are the machine's own."""
 
 SANITY = ("csi-sanity",)
@@ -88,17 +96,22 @@ class Module:
     Attributes:
         beside: (path, version) of modules that it replaces by folders of its own repository; a
             replacement is not inherited, so they are required as they were released with it.
+        libraries: the release of Kubernetes whose versions of libraries it is built with; "" for
+            its own. What a library is compiled to then serves all of them: with its own, each
+            client of the API server has Kubernetes' client compiled once more, for minutes.
     """
 
     path: str
     version: str
     ldflags: str = ""
     beside: tuple[tuple[str, str], ...] = ()
+    libraries: str = ""
 
     @property
     def folder(self) -> str:
-        """A file name that is unique to the module and its version."""
-        return f"{self.path.replace('/', '_')}@{self.version}"
+        """A file name that is unique to the module, its version and that of its libraries."""
+        libraries = f"+{self.libraries}" if self.libraries else ""
+        return f"{self.path.replace('/', '_')}@{self.version}{libraries}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +145,11 @@ class Program:
         """What a person reads while it is built."""
         return f"{self.name} {self.module.version}"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a package of its module, so that others are built in the same run."""
+        return not (self.documents or self.test or self.main)
+
 
 _SNAPSHOTTER = "github.com/kubernetes-csi/external-snapshotter"
 _SNAPSHOT_KINDS = Module(f"{_SNAPSHOTTER}/client/v8", SNAPSHOTTER)
@@ -145,11 +163,15 @@ OTHER_PROGRAMS = (
     Program(
         COREDNS,
         "",
-        Module(_COREDNS, COREDNS_VERSION),
+        Module(_COREDNS, COREDNS_VERSION, libraries=DEFAULT_KUBERNETES),
         main=Path(__file__).parent / "coredns" / "main.go",
     ),
     Program("helm", "helm.sh/helm/v4/cmd/helm", Module("helm.sh/helm/v4", HELM)),
-    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
+    Program(
+        "kwok",
+        "sigs.k8s.io/kwok/cmd/kwok",
+        Module("sigs.k8s.io/kwok", KWOK, libraries=DEFAULT_KUBERNETES),
+    ),
     Program(
         SNAPSHOT_CONTROLLER,
         f"{_SNAPSHOTTER}/v8/cmd/{SNAPSHOT_CONTROLLER}",
@@ -157,6 +179,7 @@ OTHER_PROGRAMS = (
             f"{_SNAPSHOTTER}/v8",
             SNAPSHOTTER,
             beside=((_SNAPSHOT_KINDS.path, _SNAPSHOT_KINDS.version),),
+            libraries=DEFAULT_KUBERNETES,
         ),
     ),
     Program(
@@ -171,8 +194,30 @@ OTHER_PROGRAMS = (
 )
 
 
-def minor_of(version: str) -> int:
+def release(text: str) -> str:
+    """Return ``v1.35.4`` for itself and for ``1.35.4``; for ``1.35``, the release in ``RELEASES``.
+
+    Raises:
+        SandboxError: it is no release, or one of a minor that is not supported.
+    """
+    name = f"v{text.removeprefix('v')}"
+    if short := re.fullmatch(r"v1\.(\d{1,4})", name):
+        # Of a minor that is not in the table there is no release; the next line says so.
+        name = RELEASES.get(int(short.group(1)), f"{name}.0")
+    if minor_of(name, text) not in RELEASES:
+        raise SandboxError(
+            f"Kubernetes {text} is not supported: expected a release of 1.{min(RELEASES)} to "
+            f"1.{max(RELEASES)}"
+        )
+    return name
+
+
+def minor_of(version: str, written: str = "") -> int:
     """Return 36 for ``v1.36.3``.
+
+    Args:
+        version: of Kubernetes.
+        written: how a person wrote it, for the message.
 
     Raises:
         SandboxError: it is not a release of Kubernetes 1.
@@ -180,16 +225,20 @@ def minor_of(version: str) -> int:
     # It becomes the name of a folder and an argument of go and of its linker: nothing but this.
     match = re.fullmatch(r"v1\.(\d{1,4})\.\d{1,4}(?:-(?:alpha|beta|rc)\.\d{1,4})?", version)
     if match is None:
-        raise SandboxError(f"{version!r} is not a release of Kubernetes: expected one like v1.36.3")
+        raise SandboxError(
+            f"{(written or version)!r} is not a release of Kubernetes: expected one like 1.36 or "
+            "1.36.3"
+        )
     return int(match.group(1))
 
 
-def demand_supported(version: str) -> None:
-    """Raise SandboxError for what is no release of a Kubernetes that the controller supports."""
-    if minor_of(version) not in SUPPORTED_MINORS:
-        first, last = SUPPORTED_MINORS[0], SUPPORTED_MINORS[-1]
+def demand_skew(kubernetes: str, kubelet: str) -> None:
+    """Raise SandboxError for a kubelet that Kubernetes does not support with this API server."""
+    behind = minor_of(kubernetes) - minor_of(kubelet)
+    if not 0 <= behind <= OLDEST_KUBELET:
         raise SandboxError(
-            f"Kubernetes {version} is not supported: expected a release of 1.{first} to 1.{last}"
+            f"a kubelet {kubelet} does not go with an API server {kubernetes}: it may be up to "
+            f"{OLDEST_KUBELET} minor versions older, and not newer"
         )
 
 
@@ -216,5 +265,25 @@ def staging_replaces(go_mod: str, kubernetes_version: str) -> tuple[tuple[str, s
     Inside Kubernetes' repository those are folders; outside they are published as v0.MINOR.PATCH.
     Other modules have none and get nothing.
     """
-    staging = re.findall(r"^\s*(?:require\s+)?(\S+) v0\.0\.0(?:\s*//.*)?$", go_mod, re.MULTILINE)
-    return tuple((path, "v0" + kubernetes_version.removeprefix("v1")) for path in staging)
+    staged = "v0" + kubernetes_version.removeprefix("v1")
+    return tuple((path, staged) for path, version in _required(go_mod) if version == "v0.0.0")
+
+
+def library_replaces(kubernetes_go_mod: str, module: Module) -> tuple[tuple[str, str], ...]:
+    """Return (module, version) for each library of Kubernetes, in Kubernetes' own versions.
+
+    For all that is required, so that none of it is compiled in two versions; not for what
+    ``module`` itself is part of.
+    """
+    staged = "v0" + module.libraries.removeprefix("v1")
+    ours = {module.path, *(path for path, _ in module.beside)}
+    return tuple(
+        (path, staged if version == "v0.0.0" else version)
+        for path, version in _required(kubernetes_go_mod)
+        if path not in ours
+    )
+
+
+def _required(go_mod: str) -> list[tuple[str, str]]:
+    pattern = r"^\s*(?:require\s+)?([^\s/]+\.\S+) (v\d\S*)(?:\s*//.*)?$"
+    return re.findall(pattern, go_mod, re.MULTILINE)
