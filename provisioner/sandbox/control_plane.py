@@ -193,7 +193,8 @@ class ControlPlane:
     async def _start(self, *, with_snapshots: bool) -> None:
         state = self.folder / workdir.STATE
         await self._start_etcd(state / "etcd")
-        await self._start_api_server()
+        # Before the others: the controller manager waits ten seconds for it, and ends (1.36.3).
+        await self.start_api_server()
         await self._start_clients(state)
         await self.crew.unless_failed(
             self._all_ready(with_snapshots=with_snapshots),
@@ -202,7 +203,6 @@ class ControlPlane:
         )
 
     async def _all_ready(self, *, with_snapshots: bool) -> None:
-        await until(self._api_ready)
         if with_snapshots:
             await self.start_snapshots()
         await until(self._controllers_ready)
