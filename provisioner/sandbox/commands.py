@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from provisioner.sandbox import binaries as programs
-from provisioner.sandbox.build import Progress as Tell
+from provisioner.sandbox import build
+from provisioner.sandbox.build_display import build_display
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.installed.archive import ImageArchive, chosen
 from provisioner.sandbox.programs import CHART, CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
 
@@ -71,31 +72,6 @@ def sandbox() -> None:
     """Run a real control plane and a strict EC2 on this machine, loopback only."""
 
 
-@contextlib.contextmanager
-def build_display(console: Console) -> Iterator[Tell]:
-    """Show what is built and how far it is; one line a step where there is no terminal."""
-    if not console.is_terminal:
-        last = ""
-
-        def line(step: str, _done: float) -> None:
-            nonlocal last
-            if step != last:
-                console.print(f"control plane: {step}")
-            last = step
-
-        yield line
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as display:
-        task = display.add_task("", total=1.0, visible=False)
-
-        def bar(step: str, done: float) -> None:
-            about = f"building the control plane, once: {step}"
-            display.update(task, description=about, completed=done, visible=True)
-
-        yield bar
-
-
 def have_binaries(*more: str) -> Path:
     """Find or build the control plane's programs and ``more``, with a progress display.
 
@@ -118,11 +94,19 @@ def one_line_errors() -> Iterator[None]:
 @chosen_version
 @click.option("--tests", is_flag=True, help="Also those that only `make test` runs.")
 @click.option("--conformance", is_flag=True, help="Also those that `make conformance` runs.")
-def binaries(*, tests: bool, conformance: bool) -> None:
+@click.option(
+    "--clean",
+    is_flag=True,
+    help="Instead, remove what the Go compiler keeps for the next build; the programs stay.",
+)
+def binaries(*, tests: bool, conformance: bool, clean: bool) -> None:
     """Find the sandbox's programs, or build them once; print their folder.
 
     The kubelet is among them where a real node can run: on Linux, as root.
     """
+    if clean:
+        _clean()
+        return
     why = missing()
     if why:
         print(
@@ -134,6 +118,14 @@ def binaries(*, tests: bool, conformance: bool) -> None:
         more += SANITY + CHART if tests else ()
         more += E2E if conformance else ()
         print(have_binaries(*more))
+
+
+def _clean() -> None:
+    cache = programs.cache_folder(os.environ)
+    wait = "waiting for another process that builds there"
+    with one_line_errors():
+        had = build.clean(cache, lambda: print(wait, file=sys.stderr))
+    print(f"removed {had / 1e9:.1f} GB of the Go compiler's cache in {cache}")
 
 
 @sandbox.command()
@@ -177,11 +169,29 @@ def binaries(*, tests: bool, conformance: bool) -> None:
     show_default=True,
     help="Zones that the real nodes are spread over, from the first on.",
 )
+@click.option(
+    "--installed",
+    is_flag=True,
+    help="Run the product as its users install it: the image and the chart, on the real nodes.",
+)
+@click.option(
+    "--image",
+    type=click.Path(path_type=Path),
+    help="Its archive. By default the newest of `make image`.",
+)
 def up(
-    folder: Path | None, *, real_node: bool, real_nodes: int, real_zones: int, **options: Any
+    folder: Path | None,
+    *,
+    real_node: bool,
+    real_nodes: int,
+    real_zones: int,
+    installed: bool,
+    image: Path | None,
+    **options: Any,
 ) -> None:
     """Run control plane, EC2, nodes, controller and webhook until Ctrl-C; leave nothing behind."""
     count = real_nodes or (REAL_NODES if real_node else 0)
+    _demand_installable(count, image, installed=installed, controller=options["controller"])
     if real_zones > options["zones"]:
         raise click.BadOptionUsage(
             "real_zones", f"--real-zones {real_zones} is more than --zones {options['zones']}"
@@ -191,15 +201,34 @@ def up(
     with one_line_errors():
         if count and (why := missing()):
             raise SandboxError(why)
-        found = have_binaries(*(REAL_NODE if count else ()))
+        archive = chosen(image) if installed else None
+        more = (REAL_NODE if count else ()) + (CHART if installed else ())
+        found = have_binaries(*more)
         run_until_signal(
             _up(
                 folder=folder,
                 binaries=found,
                 real_nodes=count,
                 real_zones=real_zones,
+                image=archive,
                 **options,
             )
+        )
+
+
+def _demand_installable(
+    real_nodes: int, image: Path | None, *, installed: bool, controller: bool
+) -> None:
+    """Raise UsageError for options that contradict ``--installed``."""
+    if image and not installed:
+        raise click.BadOptionUsage("image", "--image is the one to install: it needs --installed")
+    if installed and not real_nodes:
+        raise click.BadOptionUsage(
+            "installed", "--installed needs --real-node: other nodes only pretend to run pods"
+        )
+    if installed and not controller:
+        raise click.BadOptionUsage(
+            "controller", "--no-controller contradicts --installed: the chart has the controller"
         )
 
 
@@ -210,7 +239,7 @@ async def _up(**options: Any) -> None:
         print(f"export KUBECONFIG={box.plane.kubeconfig}")
         print(f"export AWS_ENDPOINT_URL_EC2={box.ec2_endpoint}")
         zones = ", ".join(box.zones)
-        for line in _about_real_nodes(box):
+        for line in (*_about_real_nodes(box), *_about_release(box)):
             print(line)
         print(f"# {len(box.instances)} nodes in {zones}; Ctrl-C stops everything", flush=True)
         raise await box.crew.failed()
@@ -226,6 +255,14 @@ def _about_real_nodes(box: Sandbox) -> Iterator[str]:
     yield f"# pods for these nodes need {', '.join(needed)}"
     yield f"# from these pods, EC2 is at {network.reachable(box.ec2_endpoint)}"
     yield f"# their network: {' '.join(network.command('COMMAND'))}"
+
+
+def _about_release(box: Sandbox) -> Iterator[str]:
+    if box.release is None:
+        return
+    helm = box.plane.binaries / "helm"
+    yield f"# installed: release ebs-provisioner, image {box.release.image}"
+    yield f"# for example: {helm} test ebs-provisioner -n ebs-provisioner --logs"
 
 
 @sandbox.command()
@@ -252,9 +289,19 @@ def demo() -> None:
     why = all_missing()
     console = Console(width=None if sys.stdout.isatty() else 132)
     with one_line_errors():
-        have_binaries(*(() if why else REAL_NODE))
-        if run_until_signal(told.tell(console, why)):
+        image = _image_at_hand()
+        helm = () if isinstance(image, str) else CHART
+        have_binaries(*(() if why else (*REAL_NODE, *helm)))
+        if run_until_signal(told.tell(console, why, image)):
             sys.exit(128 + signal.SIGINT)
+
+
+def _image_at_hand() -> ImageArchive | str:
+    """Return the newest image of this machine, or why there is none."""
+    try:
+        return chosen()
+    except SandboxError as error:
+        return str(error)
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> bool:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import signal
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from provisioner.sandbox import commands
 from provisioner.sandbox.binaries import silent
 from provisioner.sandbox.build import build
+from provisioner.sandbox.maker import Step
 from provisioner.sandbox.programs import (
     CHART,
     CONTROL_PLANE,
@@ -21,7 +20,6 @@ from provisioner.sandbox.programs import (
     E2E,
     REAL_NODE,
     SANITY,
-    Program,
     program,
 )
 
@@ -40,8 +38,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cache = tmp_path / "ebs-provisioner"
     folder = cache / DEFAULT_KUBERNETES
 
-    def write(_: Program, target: Path, __: object) -> None:
-        target.write_text("")
+    def write(step: Step, target: Path, _: object) -> None:
+        for each in step:
+            (target / each.name).write_text("")
 
     wanted = [program(name, DEFAULT_KUBERNETES) for name in CONTROL_PLANE]
     build(wanted, folder, cache, silent, write)
@@ -133,6 +132,49 @@ def test_real_nodes_in_more_zones_than_there_are_cannot_be() -> None:
     assert result.stderr.endswith("Error: --real-zones 3 is more than --zones 2\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--installed"], "--installed needs --real-node: other nodes only pretend to run pods"),
+        (
+            ["--real-node", "--image=x.tar"],
+            "--image is the one to install: it needs --installed",
+        ),
+        (
+            ["--real-node", "--installed", "--no-controller"],
+            "--no-controller contradicts --installed: the chart has the controller",
+        ),
+    ],
+)
+def test_options_that_contradict_an_installation_are_one_sentence(
+    arguments: list[str], sentence: str
+) -> None:
+    result = CliRunner().invoke(commands.sandbox, ["up", *arguments])
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"Error: {sentence}\n")
+
+
+def test_without_root_an_installation_is_one_line_and_a_failure() -> None:
+    result = CliRunner().invoke(commands.sandbox, ["up", "--real-node", "--installed"])
+
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {WHY}\n"
+
+
+def test_an_installation_without_an_image_ends_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands, "missing", lambda: "")
+    arguments = ["--real-node", "--installed", f"--image={tmp_path}/none.tar"]
+    result = CliRunner().invoke(commands.sandbox, ["up", *arguments])
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: {tmp_path}/none.tar cannot be read: No such file or directory\n"
+    )
+
+
 def test_a_cluster_without_any_node_cannot_be() -> None:
     result = CliRunner().invoke(commands.sandbox, ["up", "--nodes=0"])
 
@@ -173,13 +215,18 @@ def test_an_option_that_cannot_be_is_refused_before_anything_starts(arguments: l
     assert CliRunner().invoke(commands.sandbox, arguments).exit_code == 2
 
 
-def test_without_a_terminal_each_step_is_one_line() -> None:
-    output = io.StringIO()
-    with commands.build_display(Console(file=output)) as progress:
-        for step, done in [("etcd", 0.0), ("etcd", 0.1), ("kwok", 0.5)]:
-            progress(step, done)
+def test_clean_removes_the_compilers_cache_and_says_how_much_it_was(cache: Path) -> None:
+    kept = cache.parent / "go" / "build" / "x"
+    kept.parent.mkdir()
+    with kept.open("wb") as file:
+        file.truncate(1_200_000_000)  # of holes: it takes no room
 
-    assert output.getvalue().splitlines() == ["control plane: etcd", "control plane: kwok"]
+    result = CliRunner().invoke(commands.sandbox, ["binaries", "--clean"])
+
+    assert result.exit_code == 0
+    assert result.stdout == f"removed 1.2 GB of the Go compiler's cache in {cache.parent}\n"
+    assert not kept.exists()
+    assert (cache / "kubectl").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
