@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from provisioner.sandbox import binaries as programs
 from provisioner.sandbox import control_plane, ec2_process, installation, nodes, own, workdir
@@ -137,8 +138,9 @@ class Sandbox:
                 endpoint = await ec2_process.ready(crew, START_TIMEOUT_S)
                 sandbox = cls(plane, endpoint, REGION, names, ())
                 await sandbox._populate(nodes, attachable)
-                await sandbox._real(stack, real_nodes, names[:real_zones])
-                await sandbox._work(controller_options if controller else None, webhook=webhook)
+                work = sandbox._work(controller_options if controller else None, webhook=webhook)
+                async with work:
+                    await sandbox._real(stack, real_nodes, names[:real_zones])
                 yield sandbox
 
     async def _populate(self, count: int, attachable: int | None) -> None:
@@ -164,14 +166,24 @@ class Sandbox:
         self.fleet = await stack.enter_async_context(running)
         await stack.enter_async_context(fleet.plugins(self.plane, self.fleet.nodes))
 
-    async def _work(self, controller_options: Sequence[str] | None, *, webhook: bool) -> None:
+    @contextlib.asynccontextmanager
+    async def _work(
+        self, controller_options: Sequence[str] | None, *, webhook: bool
+    ) -> AsyncIterator[None]:
+        """Install both, and start them beside the block: neither needs the other or a node."""
         if controller_options is not None:
             await self.install_controller()
-            probes = await self.start_controller(*controller_options)
-            await self.elected(probes)
         if webhook:
             await self.install_webhook()
-            await self.start_webhook()
+        async with contextlib.AsyncExitStack() as both:
+            if controller_options is not None:
+                await both.enter_async_context(beside(self._lead(*controller_options)))
+            if webhook:
+                await both.enter_async_context(beside(self.start_webhook()))
+            yield
+
+    async def _lead(self, *options: str) -> None:
+        await self.elected(await self.start_controller(*options))
 
     async def install_controller(self) -> None:
         """Apply the manifests, and fetch a token of the controller's ServiceAccount."""
@@ -275,3 +287,19 @@ async def _binaries(given: Path | None, real_nodes: int) -> Path:
         return given
     wanted = CONTROL_PLANE + (REAL_NODE if real_nodes else ())
     return await asyncio.to_thread(programs.ensure_binaries, programs=wanted)
+
+
+@contextlib.asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Do ``work`` beside the block, whose end waits for it; it is given up if the block fails.
+
+    Raises:
+        Exception: what ``work`` raises, at the end of the block.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        yield
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
