@@ -243,14 +243,9 @@ def test_the_grace_period_is_longer_than_the_controller_takes_to_end():
     assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 10
 
 
-def test_the_image_is_that_of_this_version():
+def test_the_image_is_the_one_that_the_kustomization_tags():
     (image,) = KUSTOMIZATION["images"]
-    version = re.search(
-        r'^version = "(.+)"$', (MANIFESTS.parent / "pyproject.toml").read_text(), re.MULTILINE
-    )
 
-    assert version is not None
-    assert image["newTag"] == version[1]
     assert container()["image"] == image["name"]
 
 

@@ -15,6 +15,7 @@ from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.installation import MANIFESTS
 from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.up import Sandbox
+from provisioner.version import our_version
 from tests.cluster.background import Background
 from tests.cluster.kustomizations import rendered
 from tests.documents import DOCS
@@ -95,7 +96,7 @@ async def test_the_kustomization_of_the_examples_is_the_manifests_with_its_own_n
         if each["kind"] in ("Deployment", "DaemonSet")
         for container in each["spec"]["template"]["spec"]["containers"]
     }
-    assert images == {"REGISTRY/ebs-provisioner:0.1.0"}
+    assert images == {f"REGISTRY/ebs-provisioner:{our_version()}"}
 
 
 async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str, api: Api):
@@ -107,7 +108,7 @@ async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str,
     # The standard is enforced there, or the pods would prove nothing.
     careless: dict[str, Any] = {
         "metadata": {"name": "careless"},
-        "spec": {"containers": [{"name": "main", "image": "ebs-provisioner:0.1.0"}]},
+        "spec": {"containers": [{"name": "main", "image": "ebs-provisioner:1"}]},
     }
     with pytest.raises(ApiError, match="violates PodSecurity"):
         await api.create(PODS, careless)
