@@ -39,7 +39,11 @@ from provisioner.node.formatting.exclusive import (
     unreadable,
     write_mark,
 )
-from provisioner.node.formatting.file_system_rules import check_block_size, mkfs_command
+from provisioner.node.formatting.file_system_rules import (
+    check_block_size,
+    check_kernel,
+    mkfs_command,
+)
 from provisioner.node.formatting.rules import (
     BLKID,
     AskConsent,
@@ -324,6 +328,7 @@ class Formatter:
                 wanted.name, wanted.options, device.path, is_legacy_xfs=self._is_legacy_xfs
             )
             check_block_size(wanted.name, wanted.options, page_bytes=mmap.PAGESIZE)
+            check_kernel(wanted.name, os.uname().release, is_legacy_xfs=self._is_legacy_xfs)
         except ValueError as error:
             raise NodeError(
                 Reason.INVALID_REQUEST, f"volume {device.volume_id} is not formatted: {error}"
