@@ -37,6 +37,7 @@ PAGES = {
         "image",
         "install-helm",
         "migrate",
+        "upgrading",
         "storage-classes",
         "volumes",
         "zones",

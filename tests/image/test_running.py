@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from image.build import Built
-from provisioner.version import our_version
+from image.source import describe
+from tests.documents import ROOT
 from tests.image import engine as engines
 from tests.image.engine import Engine
 
@@ -65,7 +66,7 @@ def engine(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Iterator[E
 def test_its_programs_tell_their_version(engine: Engine, program: str):
     said = engine.run(f"version-{program}", program, "--version")
 
-    assert said.strip() == f"{program}, version {our_version()}"
+    assert said.strip() == f"{program}, version {describe(ROOT).version.partition('-')[0]}"
 
 
 @pytest.mark.parametrize(
