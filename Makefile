@@ -9,14 +9,22 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SET_UP := .venv/.set-up
+DEMO_SET_UP := .venv/.set-up-demo
 RIGHTS := tests/cluster/test_rights.py
 USED_RIGHTS := .pytest_cache/used-rights
 WORKERS ?= 4
+# Another Kubernetes than the sandbox's own: make demo KUBERNETES=1.35 KUBELET=1.34
+ifdef KUBERNETES
+export SANDBOX_KUBERNETES := $(KUBERNETES)
+endif
+ifdef KUBELET
+export SANDBOX_KUBELET := $(KUBELET)
+endif
 # Containers often say that Python may write no bytecode: then each process of each run would compile
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check lint types quick unit test suite conformance demo bench image image-lock clean
+.PHONY: help setup check lint types quick unit test suite compat conformance demo bench image image-lock clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -25,6 +33,7 @@ help:
 	@echo 'make unit    all tests that need no control plane'
 	@echo 'make test    lint, types and all tests, as CI does'
 	@echo 'make suite   all tests alone'
+	@echo 'make compat  the demo and chosen tests on another Kubernetes: KUBERNETES=1.34 [KUBELET=1.33]'
 	@echo 'make check   lint and types; make lint, make types: one of the two'
 	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
 	@echo 'make bench   how fast, how many calls, how much memory'
@@ -35,10 +44,21 @@ help:
 setup: $(SET_UP)
 
 # Constraints name every package, or pip's resolver tries years of releases one after the other.
+# A virtual environment gets pip last: one without it was interrupted, and is completed. Python
+# compiles what it loads, and most of these packages is never loaded.
+INSTALL = { test -x $(BIN)/pip || $(PYTHON) -m venv .venv; } && \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
+		--constraint constraints.txt --editable
+
+# The demo needs half of it. All is enough for the demo too, so it sets both stamps.
 $(SET_UP): pyproject.toml constraints.txt
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check \
-		--editable '.[sandbox,node,dev]' --constraint constraints.txt
+	@echo 'installing all Python packages into .venv'
+	@$(INSTALL) '.[sandbox,node,dev]'
+	@touch $(DEMO_SET_UP) $@
+
+$(DEMO_SET_UP): pyproject.toml constraints.txt
+	@echo 'installing the Python packages of the demo into .venv'
+	@$(INSTALL) '.[sandbox,node]'
 	@touch $@
 
 check: lint types
@@ -86,7 +106,12 @@ conformance: setup
 	$(BIN)/ebs-provisioner sandbox binaries --conformance
 	$(BIN)/python -m tests.e2e $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(DOCS),--docs)
 
-demo: setup
+# docs/kubernetes-versions.md has its results.
+compat: setup
+	$(BIN)/ebs-provisioner sandbox binaries --tests
+	WORKERS=2 $(BIN)/python -m tests.compat
+
+demo: $(DEMO_SET_UP)
 	$(BIN)/ebs-provisioner sandbox demo
 
 bench: setup

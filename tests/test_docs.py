@@ -45,7 +45,7 @@ PAGES = {
         "formatting",
     ),
     "neighbours",
-    *("webhook", "troubleshooting", "alerts"),
+    *("webhook", "troubleshooting", "alerts", "kubernetes-versions"),
     *(
         f"reference/{name}"
         for name in (

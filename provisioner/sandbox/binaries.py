@@ -22,12 +22,17 @@ from provisioner.sandbox.programs import (
     CONTROL_PLANE,
     DEFAULT_KUBERNETES,
     KUBERNETES_PROGRAMS,
+    OF_NODE,
+    RELEASES,
     SNAPSHOT_CRDS,
-    SUPPORTED_MINORS,
-    demand_supported,
+    demand_skew,
     minor_of,
     program,
+    release,
 )
+
+KUBERNETES_VARIABLE = "SANDBOX_KUBERNETES"
+KUBELET_VARIABLE = "SANDBOX_KUBELET"
 
 
 def silent(_step: str, _done: float) -> None:
@@ -53,26 +58,29 @@ def ensure_binaries(
     """Return one folder that holds, or links to, all ``programs``; build what is missing.
 
     Args:
-        kubernetes_version: like ``v1.35.4``; by default ``SANDBOX_KUBERNETES``, else any supported
-            set that is found, else ``DEFAULT_KUBERNETES``.
+        kubernetes_version: like ``v1.35.4`` or ``1.35``; by default ``SANDBOX_KUBERNETES``, else
+            any supported set that is found, else ``DEFAULT_KUBERNETES``. The kubelet and kube-proxy
+            are of ``SANDBOX_KUBELET`` if that is set.
         progress: is told each step, see ``build.Progress``.
         programs: names of the table in ``programs.py``.
-        environment: where to look (PATH, KUBEBUILDER_ASSETS, XDG_CACHE_HOME, SANDBOX_KUBERNETES);
-            the process's own by default.
+        environment: where to look (PATH, KUBEBUILDER_ASSETS, XDG_CACHE_HOME, SANDBOX_KUBERNETES,
+            SANDBOX_KUBELET); the process's own by default.
         make: stands for the Go build in tests.
 
     Raises:
         SandboxError: they cannot be had; the text says what is missing, in one line.
     """
     environment = os.environ if environment is None else environment
-    found = find_binaries(kubernetes_version, programs=programs, environment=environment)
-    if found is not None:
-        return found
-    version = _demanded(kubernetes_version, environment) or DEFAULT_KUBERNETES
-    wanted = [program(name, version) for name in programs]
     cache = cache_folder(environment)
-    building.build(wanted, cache / version, cache, progress, make)
-    return cache / version
+    folders: dict[str, Path] = {}
+    for version, names in _by_version(kubernetes_version, programs, environment).items():
+        found = _find(version, names, environment)
+        if found is None:
+            found = cache / (version or DEFAULT_KUBERNETES)
+            wanted = [program(name, found.name) for name in names]
+            building.build(wanted, found, cache, progress, make)
+        folders |= {name: found / name for name in names}
+    return link(folders, cache)
 
 
 def find_binaries(
@@ -87,21 +95,45 @@ def find_binaries(
         SandboxError: this version is not supported.
     """
     environment = os.environ if environment is None else environment
+    folders: dict[str, Path] = {}
+    for version, names in _by_version(kubernetes_version, programs, environment).items():
+        found = _find(version, names, environment)
+        if found is None:
+            return None
+        folders |= {name: found / name for name in names}
+    return link(folders, cache_folder(environment))
+
+
+def _by_version(
+    kubernetes_version: str | None, programs: Sequence[str], environment: Mapping[str, str]
+) -> dict[str | None, Sequence[str]]:
+    """The programs of each version of Kubernetes: one, or two if nodes are to have an older one."""
+    text = kubernetes_version or environment.get(KUBERNETES_VARIABLE)
+    version = release(text) if text else None
+    of_nodes = environment.get(KUBELET_VARIABLE)
+    if not of_nodes:
+        return {version: programs}
+    version, kubelet = version or DEFAULT_KUBERNETES, release(of_nodes)
+    demand_skew(version, kubelet)
+    parts: dict[str | None, Sequence[str]] = {version: programs}
+    if kubelet != version:
+        parts = {
+            version: [name for name in programs if name not in OF_NODE],
+            kubelet: [name for name in programs if name in OF_NODE],
+        }
+    return {key: names for key, names in parts.items() if names}
+
+
+def _find(
+    version: str | None, programs: Sequence[str], environment: Mapping[str, str]
+) -> Path | None:
     cache = cache_folder(environment)
-    version = _demanded(kubernetes_version, environment)
     found = find_set(programs, version, environment)
     if found is not None:
         return link(found, cache)
     folder = cache / (version or DEFAULT_KUBERNETES)
     wanted = [program(name, folder.name) for name in programs]
     return None if building.missing(folder, wanted) else folder
-
-
-def _demanded(kubernetes_version: str | None, environment: Mapping[str, str]) -> str | None:
-    version = kubernetes_version or environment.get("SANDBOX_KUBERNETES") or None
-    if version is not None:
-        demand_supported(version)
-    return version
 
 
 def find_set(
@@ -130,7 +162,7 @@ def _agree(found: Mapping[str, Path], wanted: str | None) -> bool:
     if wanted is not None:
         return versions == {wanted}
     minors = {minor_of(version) for version in versions if version is not None}
-    return len(minors) == 1 and minors <= set(SUPPORTED_MINORS)
+    return len(minors) == 1 and minors <= set(RELEASES)
 
 
 def version_of(name: str, where: Path) -> str | None:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,34 @@ IMAGE = "image: busybox:1"
 
 SELECTOR = "nodeSelector ebs-provisioner.io/sandbox-node: real"
 """For where there are nodes that only pretend."""
+
+
+def chosen_version(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options that choose its Kubernetes, in place of the environment."""
+    for option, variable, text in (
+        (
+            "--kubelet",
+            programs.KUBELET_VARIABLE,
+            "Of the real nodes' kubelet and kube-proxy, if they are to be older.",
+        ),
+        ("--kubernetes", programs.KUBERNETES_VARIABLE, "Like 1.35 or 1.35.4."),
+    ):
+        command = click.option(
+            option,
+            metavar="VERSION",
+            expose_value=False,
+            callback=_keep_in(variable),
+            help=f"{text} Also in the environment: {variable}.",
+        )(command)
+    return command
+
+
+def _keep_in(variable: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
+    def keep(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+        if value:  # all that looks for programs looks there, as do the processes that we start
+            os.environ[variable] = value
+
+    return keep
 
 
 @click.group()
@@ -87,6 +115,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 @sandbox.command("binaries")
+@chosen_version
 @click.option("--tests", is_flag=True, help="Also those that only `make test` runs.")
 @click.option("--conformance", is_flag=True, help="Also those that `make conformance` runs.")
 def binaries(*, tests: bool, conformance: bool) -> None:
@@ -108,6 +137,7 @@ def binaries(*, tests: bool, conformance: bool) -> None:
 
 
 @sandbox.command()
+@chosen_version
 @click.option(
     "--dir",
     "folder",
@@ -211,6 +241,7 @@ def ec2(port: int, latency: str, throttle: str) -> None:
 
 
 @sandbox.command()
+@chosen_version
 def demo() -> None:
     """Tell the story of a volume; exit status 0 only if every step was seen.
 

@@ -15,11 +15,16 @@ from pathlib import Path
 
 from provisioner.sandbox.errors import SandboxError
 
-DEFAULT_KUBERNETES = "v1.36.3"
-"""The newest release of 1.36 that the sandbox was verified with (2026-11)."""
+RELEASES = {33: "v1.33.13", 34: "v1.34.4", 35: "v1.35.4", 36: "v1.36.3", 37: "v1.37.2"}
+"""The supported minors of Kubernetes 1, and of each the release that is built if only it is named:
+the newest that Go's module proxy served whole (2026-11-23; of 1.34.8 it lacks five modules)."""
 
-SUPPORTED_MINORS = range(32, 37)
-"""Minors of Kubernetes 1 that a set may have, found or built (issue 3, §3)."""
+DEFAULT_KUBERNETES = RELEASES[36]
+"""What CI runs. What else was run is in docs/kubernetes-versions.md."""
+
+OLDEST_KUBELET = 3
+"""Minors that a kubelet and a kube-proxy may be older than the API server; none may be newer.
+Source: Kubernetes version skew policy, read 2026-11-23."""
 
 ETCD = "v3.6.16"
 KWOK = "v0.8.0"
@@ -47,7 +52,10 @@ CONTROL_PLANE = (
 
 COREDNS = "coredns"
 KUBE_PROXY = "kube-proxy"
-REAL_NODE = ("kubelet", KUBE_PROXY, COREDNS)
+OF_NODE = ("kubelet", KUBE_PROXY)
+"""What may be of an older Kubernetes than the control plane."""
+
+REAL_NODE = (*OF_NODE, COREDNS)
 """What ``sandbox up --real-node`` runs besides; containerd and runc are the machine's own."""
 
 SANITY = ("csi-sanity",)
@@ -171,8 +179,30 @@ OTHER_PROGRAMS = (
 )
 
 
-def minor_of(version: str) -> int:
+def release(text: str) -> str:
+    """Return ``v1.35.4`` for itself and for ``1.35.4``; for ``1.35``, the release in ``RELEASES``.
+
+    Raises:
+        SandboxError: it is no release, or one of a minor that is not supported.
+    """
+    name = f"v{text.removeprefix('v')}"
+    if short := re.fullmatch(r"v1\.(\d{1,4})", name):
+        # Of a minor that is not in the table there is no release; the next line says so.
+        name = RELEASES.get(int(short.group(1)), f"{name}.0")
+    if minor_of(name, text) not in RELEASES:
+        raise SandboxError(
+            f"Kubernetes {text} is not supported: expected a release of 1.{min(RELEASES)} to "
+            f"1.{max(RELEASES)}"
+        )
+    return name
+
+
+def minor_of(version: str, written: str = "") -> int:
     """Return 36 for ``v1.36.3``.
+
+    Args:
+        version: of Kubernetes.
+        written: how a person wrote it, for the message.
 
     Raises:
         SandboxError: it is not a release of Kubernetes 1.
@@ -180,16 +210,20 @@ def minor_of(version: str) -> int:
     # It becomes the name of a folder and an argument of go and of its linker: nothing but this.
     match = re.fullmatch(r"v1\.(\d{1,4})\.\d{1,4}(?:-(?:alpha|beta|rc)\.\d{1,4})?", version)
     if match is None:
-        raise SandboxError(f"{version!r} is not a release of Kubernetes: expected one like v1.36.3")
+        raise SandboxError(
+            f"{(written or version)!r} is not a release of Kubernetes: expected one like 1.36 or "
+            "1.36.3"
+        )
     return int(match.group(1))
 
 
-def demand_supported(version: str) -> None:
-    """Raise SandboxError for what is no release of a Kubernetes that the controller supports."""
-    if minor_of(version) not in SUPPORTED_MINORS:
-        first, last = SUPPORTED_MINORS[0], SUPPORTED_MINORS[-1]
+def demand_skew(kubernetes: str, kubelet: str) -> None:
+    """Raise SandboxError for a kubelet that Kubernetes does not support with this API server."""
+    behind = minor_of(kubernetes) - minor_of(kubelet)
+    if not 0 <= behind <= OLDEST_KUBELET:
         raise SandboxError(
-            f"Kubernetes {version} is not supported: expected a release of 1.{first} to 1.{last}"
+            f"a kubelet {kubelet} does not go with an API server {kubernetes}: it may be up to "
+            f"{OLDEST_KUBELET} minor versions older, and not newer"
         )
 
 

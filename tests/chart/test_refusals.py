@@ -7,13 +7,22 @@ import yaml
 
 from provisioner.cli import controller
 from provisioner.node.commands import node
-from tests.chart.helm import CHART_FOLDER, built, one, refusal, rendered
+from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, helm, one, refusal, rendered
 from webhook.cli import serve
 
 Json = dict[str, Any]
 pytestmark = built
 
 BIG = {"nodeSelector": {"size": "big"}}
+
+
+def required(key: str, operator: str, value: str) -> Json:
+    """An affinity to nodes by one label."""
+    term = {"matchExpressions": [{"key": key, "operator": operator, "values": [value]}]}
+    terms = {"nodeSelectorTerms": [term]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 CASES: dict[str, tuple[Json, str]] = {
     "the stock driver's image": (
         {"image": {"repository": "public.ecr.aws/ebs-csi-driver/aws-ebs-csi-driver"}},
@@ -82,6 +91,53 @@ CASES: dict[str, tuple[Json, str]] = {
         {"additionalDaemonSets": {"big": {"nodeSelector": {"size": "big", "zone": "a"}}}},
         "additionalDaemonSets.big selects by more than one label",
     ),
+    "a group by more labels than node's": (
+        {
+            "node": {"nodeSelector": {"arch": "arm64"}},
+            "additionalDaemonSets": {"big": {"nodeSelector": {"size": "big", "zone": "a"}}},
+        },
+        "additionalDaemonSets.big selects by more than one label",
+    ),
+    "a group by its affinity alone": (
+        {"additionalDaemonSets": {"big": {"affinity": required("size", "In", "big")}}},
+        "additionalDaemonSets.big selects by its affinity alone",
+    ),
+    "a group by what node selects": (
+        {"node": {"nodeSelector": {"size": "big"}}, "additionalDaemonSets": {"big": BIG}},
+        "additionalDaemonSets.big and node select the same nodes",
+    ),
+    "an account of a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "serviceAccount": {"name": "mine"}}}},
+        "additionalDaemonSets.big.serviceAccount: all groups have the account of `node`",
+    ),
+    "a group that is off": (
+        {"additionalDaemonSets": {"big": {**BIG, "enableLinux": False}}},
+        "additionalDaemonSets.big.enableLinux is false, and node.enableLinux is true",
+    ),
+    "an option of the stock node plugin in a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "additionalArgs": ["--windows-host-process"]}}},
+        "additionalDaemonSets.big.additionalArgs: --windows-host-process is no option",
+    ),
+    "metadata of the stock labeler in a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "metadataSources": "metadata-labeler"}}},
+        'additionalDaemonSets.big.metadataSources is "metadata-labeler"',
+    ),
+    "traces of a group": (
+        {"additionalDaemonSets": {"big": {**BIG, "otelTracing": {"otelServiceName": "a"}}}},
+        "controller.otelTracing and node.otelTracing: there are no traces",
+    ),
+    "leases where the rights are not": (
+        {"controller": {"additionalArgs": ["--leader-election-namespace=mine"]}},
+        "controller.additionalArgs: --leader-election-namespace is set by the chart, because its other objects depend on it: set controller.leaderElectionNamespace",
+    ),
+    "metrics where no probe asks": (
+        {"node": {"additionalArgs": ["--metrics-address=:9090"]}},
+        "node.additionalArgs: --metrics-address is set by the chart",
+    ),
+    "a port to which no Service leads": (
+        {"webhook": {"enabled": True, "additionalArgs": ["--listen=:9443"]}},
+        "webhook.additionalArgs: --listen is set by the chart",
+    ),
     "two plugins while a node updates": (
         {"node": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}},
         "node.updateStrategy.rollingUpdate.maxSurge must be 0",
@@ -126,6 +182,14 @@ CASES: dict[str, tuple[Json, str]] = {
         {"webhook": {"enabled": True, "certManager": {"issuerRef": {"name": "ca"}}}},
         "webhook.certManager.issuerRef is for certificates=cert-manager",
     ),
+    "a label by which a selector finds its pods": (
+        {"controller": {"podLabels": {"app.kubernetes.io/component": "storage"}}},
+        "controller.podLabels: app.kubernetes.io/component is set by the chart",
+    ),
+    "a label by which Helm finds its objects": (
+        {"customLabels": {"app.kubernetes.io/managed-by": "us"}},
+        "customLabels: app.kubernetes.io/managed-by is set by the chart",
+    ),
     "a webhook that is off": (
         {"webhook": {"strict": True}},
         "webhook.strict is set, and webhook.enabled is false",
@@ -143,6 +207,27 @@ SCHEMA: dict[str, tuple[Json, str]] = {
     "a snapshot class without a policy": (
         {"volumeSnapshotClasses": [{"name": "mine"}]},
         "missing property 'deletionPolicy'",
+    ),
+    "a tag that YAML reads as a number": ({"image": {"tag": 1.10}}, "/image/tag"),
+    "a label that is none": ({"customLabels": {"team": "my team!"}}, "/customLabels/team"),
+    "a class's name that is none": ({"storageClasses": [{"name": "Fast"}]}, "/storageClasses/0"),
+    "an authority that is no base64": (
+        {"webhook": {"enabled": True, "certificates": "provided", "caBundle": "-----BEGIN"}},
+        "/webhook/caBundle",
+    ),
+    "an issuer without a name": (
+        {
+            "webhook": {
+                "enabled": True,
+                "certificates": "cert-manager",
+                "certManager": {"issuerRef": {"kind": "ClusterIssuer"}},
+            }
+        },
+        "/webhook/certManager/issuerRef",
+    ),
+    "a share that is none": (
+        {"controller": {"podDisruptionBudget": {"maxUnavailable": "half"}}},
+        "/controller/podDisruptionBudget/maxUnavailable",
     ),
     "a format of logs": ({"node": {"loggingFormat": "xml"}}, "must be one of 'text', 'json'"),
 }
@@ -163,6 +248,108 @@ def test_the_schema_names_the_value_and_what_it_may_be(name: str):
     values, sentence = SCHEMA[name]
 
     assert sentence in refusal(values)
+
+
+def test_a_null_for_what_the_chart_cannot_do_without_is_named():
+    """Helm takes a key whose value is null out of the values."""
+    needed = {
+        "controller": (
+            "leaderElectionNamespace",
+            "loggingFormat",
+            "serviceAccount",
+            "replicaCount",
+        ),
+        "image": ("repository",),
+        "node": ("kubeletPath", "serviceAccount", "serviceMonitor"),
+        "webhook": ("certificates", "hostNetwork", "strict"),
+    }
+
+    said = refusal({name: dict.fromkeys(keys) for name, keys in needed.items()} | {"proxy": None})
+
+    for keys in (*needed.values(), ("proxy",)):
+        assert [key for key in keys if f"'{key}'" not in said] == []
+    assert "nil pointer" not in said
+
+
+def test_numbers_in_tags_are_written_as_they_were():
+    tags = {"account": 111122223333, "cost-center": 1234567, "share": 0.5, "kept": True}
+
+    objects = rendered({"controller": {"extraVolumeTags": tags}})
+
+    options = one(objects, "ConfigMap", "ebs-provisioner-controller")["data"]
+    assert options["EBS_PROVISIONER_CONTROLLER_EXTRA_TAGS"] == (
+        "account=111122223333,cost-center=1234567,kept=true,share=0.5"
+    )
+
+
+def test_names_that_yaml_reads_as_numbers_stay_names():
+    account = {"serviceAccount": {"name": "789"}}
+    values = {
+        "controller": {**account, "enableMetrics": True, "leaderElectionNamespace": "12"},
+        "node": {**account, "namespaceOverride": "456", "kubeletPath": "/a, b: {c}"},
+        "webhook": {**account, "enabled": True},
+        "awsAccessSecret": {"name": "77", "keyId": "1", "accessKey": "2"},
+        "storageClasses": [{"name": "1"}],
+    }
+
+    objects = rendered(values, namespace="123", kinds=("monitoring.coreos.com/v1/ServiceMonitor",))
+
+    assert {each["metadata"].get("namespace", "") for each in objects} >= {"123", "456", "12"}
+    assert no_text(objects, "name", "namespace", "serviceAccountName", "key", "path") == []
+    assert "/a, b: {c}" in repr(one(objects, "DaemonSet", "ebs-provisioner-node"))
+
+
+def no_text(value: Any, *keys: str) -> list[Any]:
+    """What these keys hold anywhere and is no text."""
+    if isinstance(value, list):
+        return [found for each in value for found in no_text(each, *keys)]
+    if not isinstance(value, dict):
+        return []
+    own = [value[key] for key in keys if not isinstance(value.get(key, ""), str)]
+    return own + [found for each in value.values() for found in no_text(each, *keys)]
+
+
+def test_a_pods_own_label_is_put_over_that_of_all():
+    labels = {"customLabels": {"team": "a"}, "node": {"podLabels": {"team": "b"}}}
+
+    pods = one(rendered(labels), "DaemonSet", "ebs-provisioner-node")["spec"]["template"]
+
+    assert pods["metadata"]["labels"]["team"] == "b"
+
+
+def test_helms_test_uses_a_class_that_leaves_no_volume():
+    kept = {"name": "kept", "reclaimPolicy": "Retain"}
+
+    def used(*classes: Json) -> str | None:
+        objects = rendered({"storageClasses": [*classes]})
+        claim = one(objects, "PersistentVolumeClaim", "ebs-provisioner-test")
+        found: str | None = claim["spec"].get("storageClassName")
+        return found
+
+    assert used(kept, {"name": "fast"}) == "fast"
+    assert used(kept) is None
+
+
+def test_the_notes_have_no_namespace_restricted_that_privileged_pods_are_in():
+    assert "pod-security.kubernetes.io/enforce=restricted" in notes({})
+
+    said = notes({"node": {"namespaceOverride": ""}})
+
+    assert "enforce=restricted" not in said
+    assert (
+        f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged" in said
+    )
+
+
+def notes(values: Json) -> str:
+    """What Helm says after an install."""
+    code, output, errors = helm(
+        *("install", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
+        *("--dry-run=client", "--values", "-"),
+        text=yaml.safe_dump(values),
+    )
+    assert code == 0, errors
+    return output.partition("NOTES:")[2]
 
 
 def test_all_that_is_wrong_is_said_at_once():
@@ -195,21 +382,39 @@ def test_a_group_says_what_it_has_and_is_not_merged_into_another():
         assert pods["serviceAccountName"] == "ebs-provisioner-node"
 
 
-def test_the_nodes_of_groups_are_left_to_them():
-    objects = rendered({"additionalDaemonSets": {"big": BIG}})
+def expressions(objects: list[Json], name: str) -> list[Json]:
+    """By which a DaemonSet chooses nodes."""
+    pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
+    asked = pods["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    [term] = asked["nodeSelectorTerms"]
+    found: list[Json] = term["matchExpressions"]
+    return found
 
-    def expressions(name: str) -> list[Json]:
-        pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
-        required = pods["affinity"]["nodeAffinity"][
-            "requiredDuringSchedulingIgnoredDuringExecution"
-        ]
-        [term] = required["nodeSelectorTerms"]
-        found: list[Json] = term["matchExpressions"]
-        return found
+
+@pytest.mark.parametrize("selector", [{}, {"arch": "arm64"}], ids=["all", "some"])
+def test_the_nodes_of_groups_are_left_to_them(selector: Json):
+    values = {"node": {"nodeSelector": selector}, "additionalDaemonSets": {"big": BIG}}
+
+    objects = rendered(values)
 
     apart = {"key": "size", "operator": "NotIn", "values": ["big"]}
-    assert expressions("ebs-provisioner-node")[-1] == apart
-    assert apart not in expressions("ebs-provisioner-node-big")
+    assert expressions(objects, "ebs-provisioner-node")[-1] == apart
+    assert apart not in expressions(objects, "ebs-provisioner-node-big")
+
+
+def test_groups_that_share_no_node_are_left_as_they_are():
+    selected = rendered(
+        {"node": {"nodeSelector": {"size": "small"}}, "additionalDaemonSets": {"big": BIG}}
+    )
+    assert [each["key"] for each in expressions(selected, "ebs-provisioner-node")] == [
+        "eks.amazonaws.com/compute-type"
+    ]
+
+    big, others = required("size", "In", "big"), required("size", "NotIn", "big")
+    liked = rendered(
+        {"node": {"affinity": others}, "additionalDaemonSets": {"big": {"affinity": big}}}
+    )
+    assert [each["operator"] for each in expressions(liked, "ebs-provisioner-node")] == ["NotIn"]
 
 
 def test_the_selectors_of_groups_share_no_pod():
@@ -227,6 +432,7 @@ def test_the_options_that_arguments_are_held_to_are_those_of_the_programs():
     for name, command in {"controller": controller, "node": node, "webhook": serve}.items():
         options = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
         assert set(known[name].split()) == options
+        assert known["set"][name].keys() < options
 
 
 def test_the_nodes_metadata_are_left_alone_if_only_kubernetes_is_asked():

@@ -1,13 +1,15 @@
-"""A container that outlives its pod, which was deleted by force while its kubelet was down.
+"""What a kubelet forgets that was down: containers of deleted pods, and volumes halfway unmounted.
 
-When the kubelet is back, it does not know the pod. Kubernetes 1.36 then unpublishes and unstages
-the volume before it has ended the container, which still writes.
+If a pod is deleted by force while its kubelet is down, the kubelet does not know it when it is back.
+Kubernetes 1.36 then unpublishes and unstages the volume before it has ended the container, which
+still writes. A kubelet that is killed between the two never unstages the volume at all.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import os
 import time
 from collections.abc import AsyncIterator
@@ -15,6 +17,7 @@ from functools import partial
 
 import pytest
 
+from provisioner.sandbox.real_node import traces
 from provisioner.sandbox.real_node.node import KUBELET, PLUGIN, RealNode
 from tests.cluster import real_pods
 from tests.cluster.cluster import Cluster
@@ -28,6 +31,7 @@ GRACE_S = 15
 # Until the kubelet's next call, its report on the node, and the detach; about 5 s if all is idle.
 SOON_S = 40.0
 ATTEMPTS = 2
+HASTE = 5
 NOTES = "var/lib/orphan"
 # What is noted on the node was on the volume before.
 WRITES = (
@@ -114,6 +118,66 @@ async def test_the_kubelet_repeats_until_whatever_has_the_volume_mounted_has_end
 
         assert time.monotonic() - ended_s < SOON_S
         assert [str(each) for each in disks.torn] == []
+
+
+async def test_a_volume_whose_kubelet_was_killed_before_it_unstaged_it_comes_back_whole(
+    real_cluster: Cluster,
+):
+    fleet = real_pods.fleet_of(real_cluster.sandbox)
+    here = fleet.nodes[0]
+    async with a_place(real_cluster) as place:
+        await real_pods.a_claim(place)
+        await killed_between_the_unmounts(place, here)
+        volume_id = await real_pods.volume_of(place)
+
+        record = {digest_of(volume_id)}
+
+        async def only_a_record_is_left() -> bool:
+            is_detached = volume_id not in fleet.disks.in_use
+            return is_detached and not traces.left_on(here.root, record, record)
+
+        await place.cluster.until("the plugin unmounts it", only_a_record_is_left, SOON_S)
+        [left] = traces.left_on(here.root, record)
+        assert left.startswith("folder ")
+        # Detached while it was staged: nobody can prevent that (docs/nodes.md).
+        fleet.disks.torn[:] = [each for each in fleet.disks.torn if each.volume_id != volume_id]
+
+        read = await real_pods.ran(
+            place, "reader", "cat /data/log > /dev/termination-log", node=here.name
+        )
+        await real_pods.detached(place)
+
+        assert read.strip() == "kept"
+        assert traces.left_on(here.root, record) == []
+
+
+async def killed_between_the_unmounts(place: Place, node: RealNode) -> None:
+    """Kill the kubelet when a pod's volume was unpublished, and is still staged; start it again."""
+    for attempt in range(HASTE):
+        name = f"writer-{attempt}"
+        await real_pods.start(place, name, "echo kept > /data/log; exec sleep 1000", node=node.name)
+        await real_pods.is_running(place, name)
+        await place.api.delete(f"{place.pods}/{name}", gracePeriodSeconds="1")
+        published = node.root / "var/lib/kubelet/pods"
+        while any(published.glob("*/volumes/kubernetes.io~csi/*")):  # noqa: ASYNC110 -- no event
+            await asyncio.sleep(0.0005)
+        await place.cluster.background.call(node.kill(KUBELET))
+        was_between = mounts_of_stages(node)
+        await place.cluster.background.call(node.start(KUBELET))
+        if was_between:
+            return
+        await place.is_gone(f"{place.pods}/{name}", real_pods.POD_S)
+    raise AssertionError(f"the kubelet was quicker in {HASTE} attempts")
+
+
+def mounts_of_stages(node: RealNode) -> list[str]:
+    """Where a node has volumes staged."""
+    return [path for line in node.mounts() if (path := line.split()[4]).endswith("/globalmount")]
+
+
+def digest_of(volume_id: str) -> str:
+    """The kubelet's name of a volume's staging directory."""
+    return hashlib.sha256(volume_id.encode()).hexdigest()
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,8 +11,12 @@ from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.programs import (
     CONTROL_PLANE,
     DEFAULT_KUBERNETES,
+    KUBERNETES_PROGRAMS,
+    REAL_NODE,
+    RELEASES,
     SNAPSHOT_CRDS,
     Program,
+    minor_of,
 )
 
 Made = list[str]
@@ -52,8 +56,12 @@ class Machine:
         tell(0.5)
         target.write_text("")
 
-    def ensure(self, version: str | None = None) -> Path:
-        return ensure_binaries(version, environment=self.environment, make=self.make)
+    def ensure(
+        self, version: str | None = None, *, programs: Sequence[str] = CONTROL_PLANE
+    ) -> Path:
+        return ensure_binaries(
+            version, programs=programs, environment=self.environment, make=self.make
+        )
 
 
 @pytest.fixture
@@ -105,7 +113,7 @@ def test_a_set_of_two_minors_does_not_count(machine: Machine, odd: str) -> None:
     assert machine.ensure() == machine.cache / DEFAULT_KUBERNETES
 
 
-@pytest.mark.parametrize("version", ["v1.31.9", "v1.37.0", "v2.36.0"])
+@pytest.mark.parametrize("version", ["v1.32.13", "v1.38.0", "v2.36.0"])
 def test_a_set_of_a_minor_that_is_not_supported_does_not_count(
     machine: Machine, version: str
 ) -> None:
@@ -114,7 +122,7 @@ def test_a_set_of_a_minor_that_is_not_supported_does_not_count(
     assert machine.ensure() == machine.cache / DEFAULT_KUBERNETES
 
 
-@pytest.mark.parametrize("version", ["v1.32.0", "v1.36.9"])
+@pytest.mark.parametrize("version", ["v1.33.0", "v1.37.9"])
 def test_a_whole_set_of_any_supported_minor_counts(machine: Machine, version: str) -> None:
     a_set(machine.bin, version)
 
@@ -122,7 +130,7 @@ def test_a_whole_set_of_any_supported_minor_counts(machine: Machine, version: st
 
 
 def test_a_distribution_suffix_does_not_hide_the_release(machine: Machine) -> None:
-    a_set(machine.bin, "v1.32.4-dispatcher")
+    a_set(machine.bin, "v1.33.4-dispatcher")
 
     assert machine.ensure() == machine.bin
 
@@ -155,7 +163,7 @@ def test_a_found_set_of_exactly_the_version_that_was_asked_for_counts(machine: M
 @pytest.mark.parametrize(
     "text",
     [
-        *("1.36.3", "v1.36", "latest", "v1.36.3/../x", "v1.36.3-rc/../../x", "v1.36.3+../x"),
+        *("36", "vv1.36", "1.36.", "latest", "v1.36.3/../x", "v1.36.3-rc/../../x", "v1.36.3+../x"),
         *("v1.36.3-rc.1/../../../x", "v1.36.3 -X main.x=1", "v1.36.3\n", "v1.36.3-dispatcher"),
     ],
 )
@@ -166,7 +174,7 @@ def test_what_is_no_release_is_refused_in_one_line(machine: Machine, text: str) 
     assert not machine.cache.exists()
 
 
-@pytest.mark.parametrize("version", ["v1.31.0", "v1.37.0", "v1.5.0"])
+@pytest.mark.parametrize("version", ["v1.32.0", "v1.38.0", "v1.5.0", "1.32", "1.38"])
 def test_a_version_that_is_not_supported_is_neither_built_nor_found(
     machine: Machine, version: str
 ) -> None:
@@ -177,15 +185,76 @@ def test_a_version_that_is_not_supported_is_neither_built_nor_found(
         machine.ensure()
 
     assert str(refusal.value) == (
-        f"Kubernetes {version} is not supported: expected a release of 1.32 to 1.36"
+        f"Kubernetes {version} is not supported: expected a release of 1.33 to 1.37"
     )
     assert machine.made == []
 
 
-@pytest.mark.parametrize("version", ["v1.32.0", "v1.36.0-rc.1"])
+@pytest.mark.parametrize("version", ["v1.33.0", "v1.36.0-rc.1"])
 def test_a_supported_version_is_built(machine: Machine, version: str) -> None:
     assert machine.ensure(version) == machine.cache / version
     assert machine.made == list(CONTROL_PLANE)
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        *(("1.35.4", "v1.35.4"), ("v1.34.0", "v1.34.0")),
+        *((f"1.{minor}", version) for minor, version in RELEASES.items()),
+        ("v1.37", RELEASES[37]),
+    ],
+)
+def test_a_minor_means_the_release_of_the_table(machine: Machine, text: str, version: str) -> None:
+    assert machine.ensure(text) == machine.cache / version
+
+
+def test_each_release_of_the_table_is_one_of_its_minor() -> None:
+    assert {minor_of(version): version for version in RELEASES.values()} == RELEASES
+
+
+def test_kubelet_and_proxy_can_be_older_than_the_control_plane(machine: Machine) -> None:
+    machine.environment |= {"SANDBOX_KUBERNETES": "1.37", "SANDBOX_KUBELET": "1.35"}
+    programs = (*CONTROL_PLANE, *REAL_NODE)
+    assert find_binaries(programs=programs, environment=machine.environment) is None
+
+    folder = machine.ensure(programs=programs)
+
+    homes = {name: (folder / name).resolve().parent.name for name in programs}
+    assert sorted(each.name for each in folder.iterdir()) == sorted(programs)
+    assert {name: homes[name] for name in KUBERNETES_PROGRAMS} == {
+        **dict.fromkeys(KUBERNETES_PROGRAMS, RELEASES[37]),
+        **dict.fromkeys(("kubelet", "kube-proxy"), RELEASES[35]),
+    }
+    assert machine.ensure(programs=programs) == folder
+    assert find_binaries(programs=programs, environment=machine.environment) == folder
+
+
+def test_an_older_kubelet_changes_nothing_where_no_node_runs(machine: Machine) -> None:
+    machine.environment["SANDBOX_KUBELET"] = "1.35"
+
+    assert machine.ensure() == machine.cache / DEFAULT_KUBERNETES
+
+
+def test_a_kubelet_of_the_same_release_needs_no_second_set(machine: Machine) -> None:
+    machine.environment |= {"SANDBOX_KUBERNETES": "1.37", "SANDBOX_KUBELET": RELEASES[37]}
+
+    assert machine.ensure(programs=(*CONTROL_PLANE, *REAL_NODE)) == machine.cache / RELEASES[37]
+
+
+@pytest.mark.parametrize(("kubernetes", "kubelet"), [("v1.35.4", "v1.36.3"), ("v1.37.2", "1.33")])
+def test_a_kubelet_that_kubernetes_does_not_allow_is_refused_before_a_build(
+    machine: Machine, kubernetes: str, kubelet: str
+) -> None:
+    machine.environment |= {"SANDBOX_KUBERNETES": kubernetes, "SANDBOX_KUBELET": kubelet}
+
+    with pytest.raises(SandboxError) as refusal:
+        machine.ensure(programs=REAL_NODE)
+
+    assert str(refusal.value).endswith(
+        f"does not go with an API server {kubernetes}: it may be up to 3 minor versions older, "
+        "and not newer"
+    )
+    assert machine.made == []
 
 
 def test_the_second_call_builds_nothing_and_is_quick(machine: Machine) -> None:

@@ -45,7 +45,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     wanted = [program(name, DEFAULT_KUBERNETES) for name in CONTROL_PLANE]
     build(wanted, folder, cache, silent, write)
-    for name in ("KUBEBUILDER_ASSETS", "SANDBOX_KUBERNETES"):
+    for name in ("KUBEBUILDER_ASSETS", "SANDBOX_KUBERNETES", "SANDBOX_KUBELET"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -105,8 +105,23 @@ def test_a_version_that_is_none_is_one_line_and_a_failure(
 
     assert result.exit_code == 1
     assert result.stderr.splitlines()[1:] == [
-        "Error: 'newest' is not a release of Kubernetes: expected one like v1.36.3"
+        "Error: 'newest' is not a release of Kubernetes: expected one like 1.36 or 1.36.3"
     ]
+
+
+@pytest.mark.parametrize("command", ["binaries", "up", "demo"])
+def test_each_command_that_runs_kubernetes_can_choose_which(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("SANDBOX_KUBERNETES", "1.36")
+    monkeypatch.setenv("SANDBOX_KUBELET", "")
+    chosen = ["--kubernetes", "1.35", "--kubelet=1.36"]
+    result = CliRunner().invoke(commands.sandbox, [command, *chosen])
+
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[-1].startswith(
+        "Error: a kubelet v1.36.3 does not go with an API server v1.35.4:"
+    )
 
 
 def test_real_nodes_in_more_zones_than_there_are_cannot_be() -> None:

@@ -154,3 +154,21 @@ def test_what_a_volume_left_on_a_machine_is_named(tmp_path: Path) -> None:
         f"mount {stage}",
     ]
     assert traces.left_on(root, {"pv-2", "vol2"}) == []
+
+
+def test_only_kubelets_record_of_a_volume_that_it_has_forgotten_may_be_left(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    (root / "dev" / "disk" / "by-id").mkdir(parents=True)
+    (tmp_path / "mountinfo").write_text("")
+    stages = "var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com"
+    folder = root / stages / "digest"
+    folder.mkdir(parents=True)
+    names, records = {"digest"}, {"digest"}
+    named = [f"folder {stages}/digest"]
+
+    assert traces.left_on(root, names, records) == named  # nobody forgot this: it is empty
+    (folder / "vol_data.json").write_text("{}")
+    assert traces.left_on(root, names, records) == []
+    assert traces.left_on(root, names) == named  # a volume that nobody has forgotten
+    (folder / "globalmount").mkdir()
+    assert traces.left_on(root, names, records) == named

@@ -1,12 +1,26 @@
-{{- /* Which nodes `node` leaves to groups: those that a group selects by one label. */}}
+{{- /* What tells the nodes of a group from the others of `node`, as JSON: "apart" if their selectors
+contradict each other, and else the labels that only the group selects. Takes (dict "group" … "root" $). */}}
+{{- define "ebs.groupLabels" -}}
+{{- $selector := .root.Values.node.nodeSelector | default dict }}
+{{- $apart := false }}
+{{- $labels := dict }}
+{{- range $key, $value := (.group | default dict).nodeSelector }}
+{{- if not (hasKey $selector $key) }}{{ $_ := set $labels $key $value }}
+{{- else if ne (get $selector $key) $value }}{{ $apart = true }}
+{{- end }}
+{{- end }}
+{{- toJson (dict "apart" $apart "labels" $labels) }}
+{{- end }}
+
+{{- /* Which nodes `node` leaves to groups: those that a group selects by one label more. */}}
 {{- define "ebs.nodeAffinity" -}}
 {{- $affinity := deepCopy (.Values.node.affinity | default dict) }}
 {{- $others := list }}
 {{- range $group := .Values.additionalDaemonSets }}
-{{- $selector := $group.nodeSelector | default dict }}
-{{- if and (not $.Values.node.nodeSelector) (eq (len $selector) 1) }}
-{{- range $key, $value := $selector }}
-{{- $others = append $others (dict "key" $key "operator" "NotIn" "values" (list (toString $value))) }}
+{{- $found := fromJson (include "ebs.groupLabels" (dict "group" $group "root" $)) }}
+{{- if and (not $found.apart) (eq (len $found.labels) 1) }}
+{{- range $key, $value := $found.labels }}
+{{- $others = append $others (dict "key" $key "operator" "NotIn" "values" (list $value)) }}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -33,7 +47,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata:
   name: {{ .name }}
-  namespace: {{ include "ebs.nodeNamespace" .root }}
+  namespace: {{ include "ebs.nodeNamespace" .root | quote }}
   labels:
     {{- include "ebs.commonLabels" .root | nindent 4 }}
 data:
@@ -43,7 +57,7 @@ apiVersion: apps/v1
 kind: DaemonSet
 metadata:
   name: {{ .name }}
-  namespace: {{ include "ebs.nodeNamespace" .root }}
+  namespace: {{ include "ebs.nodeNamespace" .root | quote }}
   labels:
     {{- include "ebs.commonLabels" .root | nindent 4 }}
     app.kubernetes.io/component: {{ .component }}
@@ -70,7 +84,7 @@ spec:
         {{- toYaml . | nindent 8 }}
         {{- end }}
     spec:
-      serviceAccountName: {{ $values.serviceAccount.name }}
+      serviceAccountName: {{ $values.serviceAccount.name | quote }}
       {{- /* Less would kill an mkfs or an fsck; the stock chart's 30 is no wish. */}}
       terminationGracePeriodSeconds: {{ max 120 (int $values.terminationGracePeriodSeconds) }}
       {{- include "ebs.podSpec" . | nindent 6 }}
@@ -137,7 +151,7 @@ spec:
           volumeMounts:
             # The path is the same as on the host, because kubelet's requests name it.
             - name: kubelet
-              mountPath: {{ $values.kubeletPath }}
+              mountPath: {{ $values.kubeletPath | quote }}
               mountPropagation: Bidirectional
             - name: dev
               mountPath: /dev
@@ -150,7 +164,7 @@ spec:
             {{- end }}
       volumes:
         - name: kubelet
-          hostPath: {path: {{ $values.kubeletPath }}, type: Directory}
+          hostPath: {path: {{ $values.kubeletPath | quote }}, type: Directory}
         - name: dev
           hostPath: {path: /dev, type: Directory}
         {{- if $values.selinux }}

@@ -25,16 +25,16 @@ Takes (dict "file" … "root" $).
 {{- define "ebs.accounts" -}}
 ebs-provisioner-controller:
   was: ebs-provisioner
-  namespace: {{ .Release.Namespace }}
-  name: {{ .Values.controller.serviceAccount.name }}
+  namespace: {{ .Release.Namespace | quote }}
+  name: {{ .Values.controller.serviceAccount.name | quote }}
 ebs-provisioner-node:
   was: ebs-provisioner-node
-  namespace: {{ include "ebs.nodeNamespace" . }}
-  name: {{ .Values.node.serviceAccount.name }}
+  namespace: {{ include "ebs.nodeNamespace" . | quote }}
+  name: {{ .Values.node.serviceAccount.name | quote }}
 ebs-webhook:
   was: ebs-provisioner
-  namespace: {{ include "ebs.webhookNamespace" . }}
-  name: {{ .Values.webhook.serviceAccount.name }}
+  namespace: {{ include "ebs.webhookNamespace" . | quote }}
+  name: {{ .Values.webhook.serviceAccount.name | quote }}
 {{- end }}
 
 {{- /* Sets the namespaces of an object, in place. */}}

@@ -9,12 +9,16 @@
 {{- end }}
 
 {{- /* What the objects have beside the labels that selectors name. */}}
-{{- define "ebs.commonLabels" -}}
+{{- define "ebs.ownLabels" -}}
 app.kubernetes.io/name: ebs-provisioner
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{- define "ebs.commonLabels" -}}
+{{ include "ebs.ownLabels" . }}
 {{- with .Values.customLabels }}
 {{ toYaml . }}
 {{- end }}
@@ -58,10 +62,10 @@ debug
 {{- if .name }}
 - name: AWS_ACCESS_KEY_ID
   valueFrom:
-    secretKeyRef: {name: {{ .name }}, key: {{ .keyId }}, optional: true}
+    secretKeyRef: {name: {{ .name | quote }}, key: {{ .keyId | quote }}, optional: true}
 - name: AWS_SECRET_ACCESS_KEY
   valueFrom:
-    secretKeyRef: {name: {{ .name }}, key: {{ .accessKey }}, optional: true}
+    secretKeyRef: {name: {{ .name | quote }}, key: {{ .accessKey | quote }}, optional: true}
 {{- end }}
 {{- end }}
 {{- end }}
@@ -73,8 +77,8 @@ debug
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ .account.name }}
-  namespace: {{ .namespace }}
+  name: {{ .account.name | quote }}
+  namespace: {{ .namespace | quote }}
   labels:
     {{- include "ebs.commonLabels" .root | nindent 4 }}
   {{- with .account.annotations }}
@@ -93,7 +97,7 @@ automountServiceAccountToken: {{ .account.automountServiceAccountToken }}
 apiVersion: v1
 kind: Namespace
 metadata:
-  name: {{ .name }}
+  name: {{ .name | quote }}
   labels:
     {{- include "ebs.commonLabels" .root | nindent 4 }}
     pod-security.kubernetes.io/enforce: privileged

@@ -6,7 +6,11 @@
 {{- $options := dict (print $prefix "CLUSTER_ID") (tpl ($values.k8sTagClusterId | default "") .) }}
 {{- with $values.region }}{{ $_ := set $options "AWS_REGION" . }}{{ end }}
 {{- $tags := list }}
-{{- range $key, $value := $values.extraVolumeTags }}{{ $tags = append $tags (printf "%s=%v" $key $value) }}{{ end }}
+{{- range $key, $value := $values.extraVolumeTags }}
+{{- /* Helm reads every number as a float, and would write 1234567 as 1.234567e+06. */}}
+{{- $whole := and (kindIs "float64" $value) (eq $value (floor $value)) }}
+{{- $tags = append $tags (printf (ternary "%s=%.0f" "%s=%v" $whole) $key $value) }}
+{{- end }}
 {{- with $tags }}{{ $_ := set $options (print $prefix "EXTRA_TAGS") (join "," .) }}{{ end }}
 {{- if $values.reconcileExtraVolumeTags }}{{ $_ := set $options (print $prefix "RECONCILE_EXTRA_TAGS") "true" }}{{ end }}
 {{- if and $values.defaultFsType (ne $values.defaultFsType "ext4") }}

@@ -2,19 +2,14 @@
 
 {{- /* … and "component". */}}
 {{- define "ebs.podLabels" -}}
-{{ include "ebs.selector" .component }}
-{{- with .root.Values.customLabels }}
-{{ toYaml . }}
-{{- end }}
-{{- with .values.podLabels }}
-{{ toYaml . }}
-{{- end }}
+{{- $own := fromYaml (include "ebs.selector" .component) }}
+{{- mergeOverwrite (deepCopy .root.Values.customLabels) (.values.podLabels | default dict) $own | toYaml }}
 {{- end }}
 
 {{- /* … and "component": without the ServiceAccount, tolerations and volumes. */}}
 {{- define "ebs.podSpec" -}}
 {{- $values := .values -}}
-priorityClassName: {{ $values.priorityClassName | default (ternary "system-node-critical" "system-cluster-critical" (hasPrefix "node" .component)) }}
+priorityClassName: {{ $values.priorityClassName | default (ternary "system-node-critical" "system-cluster-critical" (hasPrefix "node" .component)) | quote }}
 nodeSelector:
   kubernetes.io/os: linux
   {{- with $values.nodeSelector }}

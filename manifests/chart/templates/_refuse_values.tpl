@@ -23,14 +23,34 @@
 {{- if eq (toString $c.extraCreateMetadata) "false" }}
 {{- $wrong = append $wrong "controller.extraCreateMetadata: volumes are always tagged with their claim; leave it true" }}
 {{- end }}
-{{- if or $c.otelTracing $n.otelTracing }}
+{{- $traced := or $c.otelTracing $n.otelTracing }}
+{{- range .Values.additionalDaemonSets }}{{ $traced = or $traced (. | default dict).otelTracing }}{{ end }}
+{{- if $traced }}
 {{- $wrong = append $wrong "controller.otelTracing and node.otelTracing: there are no traces; use the metrics, and leave them empty" }}
 {{- end }}
 {{- if $c.httpEndpoint }}
 {{- $wrong = append $wrong "controller.httpEndpoint: metrics are always on port 8080; use controller.enableMetrics" }}
 {{- end }}
-{{- if not (has ($n.metadataSources | default "") (list "" "imds" "imds,kubernetes" "kubernetes")) }}
-{{- $wrong = append $wrong (printf "node.metadataSources is %q: the node plugin asks the instance's metadata, then the Node object (\"\" or \"imds,kubernetes\"), or only the latter (\"kubernetes\")" $n.metadataSources) }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- /* A selector finds its pods by them, and Helm its objects. */}}
+{{- define "ebs.refuse.labels" -}}
+{{- $wrong := list }}
+{{- $ours := keys (fromYaml (include "ebs.ownLabels" .)) }}
+{{- $ours = append $ours "app.kubernetes.io/component" }}
+{{- $given := dict "customLabels" .Values.customLabels "controller.podLabels" .Values.controller.podLabels }}
+{{- $_ := set $given "node.podLabels" .Values.node.podLabels }}
+{{- $_ := set $given "webhook.podLabels" .Values.webhook.podLabels }}
+{{- range $name, $group := .Values.additionalDaemonSets }}
+{{- $_ := set $given (printf "additionalDaemonSets.%s.podLabels" $name) ($group | default dict).podLabels }}
+{{- end }}
+{{- range $path, $labels := $given }}
+{{- range $key, $_ := $labels }}
+{{- if has $key $ours }}
+{{- $wrong = append $wrong (printf "%s: %s is set by the chart: choose another key" $path $key) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- toJson $wrong }}
 {{- end }}
@@ -68,19 +88,54 @@
 {{- $wrong = append $wrong "controller.podDisruptionBudget: minAvailable and maxUnavailable exclude each other; leave one out" }}
 {{- end }}
 {{- end }}
-{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "controller" "values" $c "root" $))) }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "controller" "program" "controller" "values" $c "root" $))) }}
 {{- toJson $wrong }}
 {{- end }}
 
-{{- /* Arguments that the program does not know, as another's, would end it at its start. */}}
+{{- /* Arguments that the program does not know, as another's, would end it at its start; those that the
+chart sets would contradict its other objects. Takes (dict "path" … "program" … "values" … "root" $). */}}
 {{- define "ebs.refuse.arguments" -}}
 {{- $wrong := list }}
-{{- $known := splitList " " (get (fromYaml (.root.Files.Get "options.yaml")) (base .path)) }}
+{{- $file := fromYaml (.root.Files.Get "options.yaml") }}
+{{- $known := splitList " " (get $file .program) }}
+{{- $set := get $file.set .program }}
 {{- range .values.additionalArgs }}
 {{- $option := first (splitList "=" .) }}
 {{- if not (has $option $known) }}
 {{- $wrong = append $wrong (printf "%s.additionalArgs: %s is no option of this program, docs/reference/options.md lists them" $.path $option) }}
+{{- else if hasKey $set $option }}
+{{- $wrong = append $wrong (printf "%s.additionalArgs: %s is set by the chart, because its other objects depend on it: %s" $.path $option (get $set $option)) }}
 {{- end }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- define "ebs.refuse.metadata" -}}
+{{- $wrong := list }}
+{{- if not (has (.values.metadataSources | default "") (list "" "imds" "imds,kubernetes" "kubernetes")) }}
+{{- $wrong = append $wrong (printf "%s.metadataSources is %q: the node plugin asks the instance's metadata, then the Node object (\"\" or \"imds,kubernetes\"), or only the latter (\"kubernetes\")" .path .values.metadataSources) }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- /* A group on nodes that `node` has too. Takes (dict "name" … "group" … "root" $). */}}
+{{- define "ebs.refuse.overlap" -}}
+{{- $wrong := list }}
+{{- $found := fromJson (include "ebs.groupLabels" .) }}
+{{- /* Keys that both name are taken for a difference, except one that is in node's default. */}}
+{{- $kept := toJson (.root.Values.node.affinity | default dict) }}
+{{- $names := keys $found.labels }}
+{{- range regexFindAll "\"key\":\"[^\"]+\"" (toJson (.group.affinity | default dict)) -1 }}
+{{- $names = append $names (trimSuffix "\"" (trimPrefix "\"key\":\"" .)) }}
+{{- end }}
+{{- $apart := $found.apart }}
+{{- range without $names "eks.amazonaws.com/compute-type" }}
+{{- if or (contains (quote .) $kept) (hasKey ($.root.Values.node.nodeSelector | default dict) .) }}{{ $apart = true }}{{ end }}
+{{- end }}
+{{- /* Without either, it selects what `node` does, which has its own sentence. */}}
+{{- if and (not $apart) (ne (len $found.labels) 1) (or $found.labels .group.affinity) }}
+{{- $by := gt (len $found.labels) 1 | ternary "selects by more than one label" "selects by its affinity alone" }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s %s, so `node` cannot leave its nodes out by itself: give node a nodeSelector or an affinity without them" .name $by) }}
 {{- end }}
 {{- toJson $wrong }}
 {{- end }}
@@ -95,13 +150,14 @@
 {{- $own := $group | default dict }}
 {{- if not (or $own.nodeSelector $own.affinity) }}
 {{- $wrong = append $wrong (printf "additionalDaemonSets.%s has no nodeSelector or affinity of its own, so it would run on the nodes of `node` too: two node plugins on a node answer on the same socket" $name) }}
-{{- else if and (not $.Values.node.nodeSelector) (gt (len ($own.nodeSelector | default dict)) 1) }}
-{{- $kept := toJson $.Values.node.affinity }}
-{{- $apart := false }}
-{{- range $label, $_ := $own.nodeSelector }}{{ if contains (quote $label) $kept }}{{ $apart = true }}{{ end }}{{ end }}
-{{- if not $apart }}
-{{- $wrong = append $wrong (printf "additionalDaemonSets.%s selects by more than one label, so `node` cannot leave its nodes out by itself: give node a nodeSelector or an affinity without them" $name) }}
+{{- else }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.overlap" (dict "name" $name "group" $own "root" $))) }}
 {{- end }}
+{{- if $own.serviceAccount }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.serviceAccount: all groups have the account of `node`, set node.serviceAccount" $name) }}
+{{- end }}
+{{- if and (hasKey $own "enableLinux") (ne $own.enableLinux $.Values.node.enableLinux) }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.enableLinux is %v, and node.enableLinux is %v: all groups are installed or none; remove a group that you do not want" $name $own.enableLinux $.Values.node.enableLinux) }}
 {{- end }}
 {{- if and $own.namespaceOverride (ne $own.namespaceOverride $.Values.node.namespaceOverride) }}
 {{- $wrong = append $wrong (printf "additionalDaemonSets.%s.namespaceOverride: all groups are in the namespace of `node`" $name) }}
@@ -127,8 +183,10 @@
 {{- if or $group.nodeSelector (and (ne $path "node") (ne (toJson $group.affinity) (toJson $.Values.node.affinity))) }}
 {{- $_ := set $seen $selector $path }}
 {{- end }}
+{{- $given := eq $path "node" | ternary $.Values.node (get ($.Values.additionalDaemonSets | default dict) (trimPrefix "additionalDaemonSets." $path)) }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" $path "program" "node" "values" ($given | default dict) "root" $))) }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.metadata" (dict "path" $path "values" ($given | default dict)))) }}
 {{- end }}
-{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "node" "values" .Values.node "root" $))) }}
 {{- if and .Values.nodeComponentOnly (not .Values.node.enableLinux) (not .Values.webhook.enabled) }}
 {{- $wrong = append $wrong "nodeComponentOnly=true and node.enableLinux=false leave nothing to install" }}
 {{- end }}
@@ -173,7 +231,7 @@
 {{- if and .certManager.issuerRef (ne .certificates "cert-manager") }}
 {{- $wrong = append $wrong "webhook.certManager.issuerRef is for certificates=cert-manager" }}
 {{- end }}
-{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "webhook" "values" . "root" $))) }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "webhook" "program" "webhook" "values" . "root" $))) }}
 {{- else }}
 {{- range $key, $set := dict "strict" .strict "zoneGuard" .zoneGuard "hostNetwork" .hostNetwork "callerTokenSecret" .callerTokenSecret }}
 {{- if $set }}

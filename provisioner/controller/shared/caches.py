@@ -49,8 +49,20 @@ _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
 # If the first list of an optional kind fails for this long, it is not waited for.
 _OPTIONAL_S = 15.0
-# Kinds that a cluster may lack, and may get while we run: CRDs, and what is new in 1.34.
-_OPTIONAL = frozenset({VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES, ATTRIBUTES_CLASSES})
+_NO_SNAPSHOTS = (
+    "no snapshot is taken or restored; install the CRDs and the snapshot-controller of "
+    "external-snapshotter"
+)
+# Kinds that a cluster may lack, and may get while we run: CRDs, and what is new in 1.34; and what
+# is left out until then.
+_OPTIONAL: Mapping[Resource[Any], str] = {
+    **dict.fromkeys((VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES), _NO_SNAPSHOTS),
+    # Before 1.34 there is v1beta1, off by default: then the API server drops what a claim says.
+    ATTRIBUTES_CLASSES: (
+        "a claim's volumeAttributesClassName changes no volume; Kubernetes serves the kind from "
+        "1.34 on, so upgrade, or use annotations (--modify-annotations)"
+    ),
+}
 # The proofs for one decision may be this far apart in time.
 _TOGETHER_S = 5.0
 # After a restore of etcd, other informers may notice it themselves for this long.
@@ -177,6 +189,7 @@ class Caches:
                     "does",
                     kind=resource.kind,
                     api=f"{resource.api_version} {resource.plural}",
+                    left_out=_OPTIONAL.get(resource),
                 )
 
     async def synced(self) -> None:

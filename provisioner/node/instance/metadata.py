@@ -203,9 +203,9 @@ class Metadata:
     async def keep(self) -> None:
         """Poll the service as long as only the Node says which instance this is.
 
-        Kubelet may never ask again: before Kubernetes 1.34 it does so only when the plugin
-        registers. Ends once the service has answered, if the board has the id, or if the service
-        must not be used.
+        Kubelet may never ask again: before Kubernetes 1.35 it does so only when the plugin
+        registers (1.34: without the feature gate MutableCSINodeAllocatableCount). Ends once the
+        service has answered, if the board has the id, or if the service must not be used.
         """
         while self._imds is not None:
             await asyncio.sleep(max(self._ask_at_s - time.monotonic(), self._poll_s))

@@ -81,6 +81,7 @@ class Cycles:
         self._formatting = formatting
         self._kills = Kills(sandbox, self._random, say)
         self._left_to_begin = 0
+        self._forgotten: set[str] = set()  # ids of volumes
         self.report = Report(seed, 0, len(sandbox.fleet.nodes))
 
     @property
@@ -124,7 +125,7 @@ class Cycles:
         await self._remove(every)
         named = {each.volume_id: each.persistent_volume for each in every}
         roots = {each.name: each.root for each in self._nodes}
-        report.left = await traces.left(disks, roots, named)
+        report.left = await traces.left(disks, roots, named, self._forgotten)
         return report
 
     # -- one volume
@@ -170,6 +171,7 @@ class Cycles:
             if explain(torn, volume.ran_s, self._kills.of_kubelets, in_use):
                 self._disks.torn.remove(torn)
                 self.report.forgotten.append(str(torn))
+                self._forgotten.add(volume.volume_id)
 
     async def _detached(self, volume: _Volume) -> None:
         async def detached() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,8 @@ _MAGIC: Final = {
     "xfs": (0, b"XFSB"),
 }
 _UUID_BYTES: Final = 16
+_RECORD: Final = "vol_data.json"
+"""Kubelet's record of a staged volume. Source: Kubernetes 1.36, pkg/volume/csi/csi_plugin.go."""
 
 
 def file_system_identity(content: Path, file_system: str) -> str:
@@ -38,7 +40,12 @@ def file_system_identity(content: Path, file_system: str) -> str:
         return opened.read(_UUID_BYTES).hex()
 
 
-async def left(disks: Disks, roots: Mapping[str, Path], volumes: Mapping[str, str]) -> list[str]:
+async def left(
+    disks: Disks,
+    roots: Mapping[str, Path],
+    volumes: Mapping[str, str],
+    forgotten: Collection[str] = (),
+) -> list[str]:
     """Return what deleted volumes have left behind, in words.
 
     Kubelet and the kernel may take a moment; what is there after that stays.
@@ -47,33 +54,49 @@ async def left(disks: Disks, roots: Mapping[str, Path], volumes: Mapping[str, st
         disks: of the sandbox.
         roots: of its machines, by their names: ``/proc/<process of it>/root``.
         volumes: names of persistent volumes, by the ids of their volumes.
+        forgotten: ids of the volumes that a killed kubelet has forgotten. Its record of them stays:
+            nobody but the kubelet may remove it (docs/nodes.md).
     """
     loop = asyncio.get_running_loop()
     until_s = loop.time() + _PATIENCE_S
-    while found := _look(disks, roots, volumes):
+    while found := _look(disks, roots, volumes, forgotten):
         if loop.time() > until_s:
             break
         await asyncio.sleep(_LOOK_EVERY_S)
     return found
 
 
-def _look(disks: Disks, roots: Mapping[str, Path], volumes: Mapping[str, str]) -> list[str]:
+def _look(
+    disks: Disks,
+    roots: Mapping[str, Path],
+    volumes: Mapping[str, str],
+    forgotten: Collection[str],
+) -> list[str]:
     found = [f"loop device of {each}" for each in volumes.keys() & disks.in_use]
     found += [f"content of {each}" for each in volumes if disks.content_of(each).exists()]
     names = {*volumes.values()}
     for volume_id in volumes:
         # Kubelet names a stage after this digest, udev a device after the serial.
-        digest = hashlib.sha256(volume_id.encode()).hexdigest()
-        names |= {digest, volume_id.replace("-", "")}
+        names |= {_digest(volume_id), volume_id.replace("-", "")}
+    records = {_digest(volume_id) for volume_id in forgotten}
     for name, root in roots.items():
-        found += [f"{each} on {name}" for each in left_on(root, names)]
+        found += [f"{each} on {name}" for each in left_on(root, names, records)]
     return found
 
 
-def left_on(root: Path, names: AbstractSet[str]) -> list[str]:
+def _digest(volume_id: str) -> str:
+    return hashlib.sha256(volume_id.encode()).hexdigest()
+
+
+def left_on(
+    root: Path, names: AbstractSet[str], records: AbstractSet[str] = frozenset()
+) -> list[str]:
     """Return links, mounts and kubelet's folders on a machine that bear one of these names.
 
-    ``root`` is ``/proc/<process of it>/root``.
+    Args:
+        root: ``/proc/<process of it>/root``.
+        names: parts of what is looked for.
+        records: names of folders that may be left with kubelet's record in them, and nothing else.
     """
     by_id = root / "dev" / "disk" / "by-id"
     links = [f"link {each.name}" for each in by_id.glob("*") if _bears(each.name, names)]
@@ -87,9 +110,13 @@ def left_on(root: Path, names: AbstractSet[str]) -> list[str]:
         f"folder {each.relative_to(root)}"
         for pattern in ("plugins/kubernetes.io/csi/*/*", "pods/*/volume*/*/*")
         for each in kubelet.glob(pattern)
-        if _bears(each.name, names)
+        if _bears(each.name, names) and not (each.name in records and _is_record(each))
     ]
     return [*links, *mounts, *folders]
+
+
+def _is_record(folder: Path) -> bool:
+    return [each.name for each in folder.iterdir()] == [_RECORD]
 
 
 def _bears(text: str, names: AbstractSet[str]) -> bool:

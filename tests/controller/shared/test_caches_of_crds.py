@@ -71,6 +71,27 @@ async def test_a_standby_takes_over_though_the_crds_went_meanwhile():
     await asyncio.gather(following, return_exceptions=True)
 
 
+async def test_an_older_kubernetes_without_crds_costs_one_line_a_kind_that_names_what_is_left_out():
+    kube = Kube()  # as 1.33: it has no VolumeAttributesClasses
+    kube.delete_crds()
+    caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+    with capture_logs() as lines:
+        following = asyncio.create_task(caches.run())
+        async with asyncio.timeout(5):
+            await caches.synced()
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+
+    told = {line["kind"]: line for line in lines if "does not serve a kind" in line["event"]}
+    assert {line["log_level"] for line in told.values()} == {"info"}
+    assert set(told) == {
+        "VolumeAttributesClass",
+        *("VolumeSnapshot", "VolumeSnapshotContent", "VolumeSnapshotClass"),
+    }
+    assert "serves the kind from 1.34 on" in told["VolumeAttributesClass"]["left_out"]
+    assert "install the CRDs" in told["VolumeSnapshot"]["left_out"]
+
+
 @pytest.mark.parametrize(
     "kind", [*SNAPSHOT_KINDS, resources.ATTRIBUTES_CLASSES], ids=lambda kind: kind.plural
 )
