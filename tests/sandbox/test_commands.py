@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import signal
 from pathlib import Path
@@ -9,11 +8,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from rich.console import Console
 
 from provisioner.sandbox import commands
 from provisioner.sandbox.binaries import silent
 from provisioner.sandbox.build import build
+from provisioner.sandbox.maker import Step
 from provisioner.sandbox.programs import (
     CHART,
     CONTROL_PLANE,
@@ -21,7 +20,6 @@ from provisioner.sandbox.programs import (
     E2E,
     REAL_NODE,
     SANITY,
-    Program,
     program,
 )
 
@@ -40,8 +38,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     cache = tmp_path / "ebs-provisioner"
     folder = cache / DEFAULT_KUBERNETES
 
-    def write(_: Program, target: Path, __: object) -> None:
-        target.write_text("")
+    def write(step: Step, target: Path, _: object) -> None:
+        for each in step:
+            (target / each.name).write_text("")
 
     wanted = [program(name, DEFAULT_KUBERNETES) for name in CONTROL_PLANE]
     build(wanted, folder, cache, silent, write)
@@ -173,13 +172,18 @@ def test_an_option_that_cannot_be_is_refused_before_anything_starts(arguments: l
     assert CliRunner().invoke(commands.sandbox, arguments).exit_code == 2
 
 
-def test_without_a_terminal_each_step_is_one_line() -> None:
-    output = io.StringIO()
-    with commands.build_display(Console(file=output)) as progress:
-        for step, done in [("etcd", 0.0), ("etcd", 0.1), ("kwok", 0.5)]:
-            progress(step, done)
+def test_clean_removes_the_compilers_cache_and_says_how_much_it_was(cache: Path) -> None:
+    kept = cache.parent / "go" / "build" / "x"
+    kept.parent.mkdir()
+    with kept.open("wb") as file:
+        file.truncate(1_200_000_000)  # of holes: it takes no room
 
-    assert output.getvalue().splitlines() == ["control plane: etcd", "control plane: kwok"]
+    result = CliRunner().invoke(commands.sandbox, ["binaries", "--clean"])
+
+    assert result.exit_code == 0
+    assert result.stdout == f"removed 1.2 GB of the Go compiler's cache in {cache.parent}\n"
+    assert not kept.exists()
+    assert (cache / "kubectl").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,9 +12,9 @@ import yaml
 
 from provisioner.sandbox import build
 from provisioner.sandbox.binaries import ensure_binaries
-from provisioner.sandbox.build import GoMaker
 from provisioner.sandbox.compiler import Compiler
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.maker import GoMaker, Step, Tell, module_text
 from provisioner.sandbox.programs import (
     CONTROL_PLANE,
     DEFAULT_KUBERNETES,
@@ -23,14 +22,11 @@ from provisioner.sandbox.programs import (
     SNAPSHOT_CRDS,
     SNAPSHOTTER,
     Module,
-    Program,
     program,
 )
 
 CRDS = program(SNAPSHOT_CRDS, DEFAULT_KUBERNETES)
 SNAPSHOTS = {SNAPSHOT_CONTROLLER, SNAPSHOT_CRDS}
-
-Tell = Callable[[float], None]
 
 
 class Cache:
@@ -42,10 +38,11 @@ class Cache:
         self.bin = root / "bin"
         self.made: list[str] = []
 
-    def make(self, each: Program, target: Path, tell: Tell) -> None:
+    def make(self, step: Step, folder: Path, tell: Tell) -> None:
         tell(0.5)
-        self.made.append(each.name)
-        target.write_text(each.name)
+        for each in step:
+            self.made.append(each.name)
+            (folder / each.name).write_text(each.name)
 
     def ensure(self, programs: tuple[str, ...] = CONTROL_PLANE) -> Path:
         return ensure_binaries(programs=programs, environment=self.environment, make=self.make)
@@ -132,9 +129,9 @@ def test_a_document_is_put_together_from_the_files_of_its_module(tmp_path: Path)
         (module / name).parent.mkdir(parents=True, exist_ok=True)
         (module / name).write_text(f"---\nkind: {number}\n")
 
-    GoMaker(tmp_path, [a_go(tmp_path, module)]).make(CRDS, tmp_path / "crds", print)
+    GoMaker(tmp_path, [a_go(tmp_path, module)]).make((CRDS,), tmp_path, print)
 
-    found = [each for each in yaml.safe_load_all((tmp_path / "crds").read_text()) if each]
+    found = [each for each in yaml.safe_load_all((tmp_path / SNAPSHOT_CRDS).read_text()) if each]
     assert found == [{"kind": number} for number in range(len(CRDS.documents))]
     wanted = f"mod download -json {CRDS.module.path}@{SNAPSHOTTER}"
     assert wanted in (tmp_path / "arguments").read_text().splitlines()
@@ -144,15 +141,15 @@ def test_a_module_without_such_a_file_is_told_in_one_line(tmp_path: Path) -> Non
     maker = GoMaker(tmp_path, [a_go(tmp_path, tmp_path)])
 
     with pytest.raises(SandboxError, match=f"client/v8@{SNAPSHOTTER} cannot be read") as failure:
-        maker.make(CRDS, tmp_path / "crds", print)
+        maker.make((CRDS,), tmp_path, print)
     assert "\n" not in str(failure.value)
-    assert not (tmp_path / "crds").exists()
+    assert not (tmp_path / SNAPSHOT_CRDS).exists()
 
 
 def test_what_a_module_replaces_by_a_folder_of_its_own_is_required_as_it_was_released() -> None:
     module = Module("example.org/a", "v8.7.0", beside=(("example.org/a/client", "v8.7.0"),))
 
-    assert build.module_text(module, "module example.org/a\n\ngo 1.26.0\n").splitlines() == [
+    assert module_text(module, "module example.org/a\n\ngo 1.26.0\n").splitlines() == [
         "module ebs-provisioner.invalid/build",
         "go 1.26.0",
         "require example.org/a v8.7.0",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from provisioner.sandbox import build
-from provisioner.sandbox.build import GoMaker
 from provisioner.sandbox.compiler import Compiler
+from provisioner.sandbox.maker import GoMaker
 from provisioner.sandbox.programs import Module, Program
 
 MODULE = Module("example.org/dns", "v1.2.3")
@@ -15,7 +15,7 @@ GO = """#!/bin/sh
 echo "$*" >> {arguments}
 case "$*" in
     *-json*) echo '{{"GoVersion": "1.26.0", "GoMod": "/dev/null"}}';;
-    "list -deps"*) echo a; echo b;;
+    "list -deps"*) printf 'a\\t\\nb\\t\\n';;
     build*) cat dns/main.go >&2; echo a >&2;;
 esac
 while [ $# -gt 0 ]; do [ "$1" = -o ] && cp dns/main.go "$2"; shift; done
@@ -39,9 +39,9 @@ def test_it_is_built_from_that_file_in_a_module_that_requires_the_others(tmp_pat
     compiler = Compiler(str(go), (1, 26, 8), {"PATH": "/bin:/usr/bin"})
 
     for text in ("package main", "package main // changed"):
-        made = tmp_path / "made"
+        made = tmp_path / "dns"
         GoMaker(tmp_path / "work", [compiler]).make(
-            of(tmp_path / "ours", text), made, lambda _: None
+            (of(tmp_path / "ours", text),), tmp_path, lambda _: None
         )
         assert made.read_text() == text
     assert (tmp_path / "arguments").read_text().splitlines()[-1].endswith(f"-o {made} ./dns")

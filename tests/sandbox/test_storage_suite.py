@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from provisioner.sandbox import build
-from provisioner.sandbox.build import GoMaker
 from provisioner.sandbox.compiler import Compiler
+from provisioner.sandbox.maker import LINK_BYTES, PACKAGE_BYTES, GoMaker
 from provisioner.sandbox.programs import (
     DEFAULT_KUBERNETES,
     E2E,
@@ -33,7 +33,7 @@ class Go:
             case "$*" in
                 *-json*) echo '{FACTS}';;
                 *TestImports*) ls test; echo example.org/one; echo example.org/two;;
-                "list -deps"*) echo a; echo b;;
+                "list -deps"*) printf 'a\\t\\nb\\t\\n';;
                 build*) echo a >&2; echo b >&2;;
             esac
             while [ $# -gt 0 ]; do [ "$1" = -o ] && echo "$*" > "$2"; shift; done
@@ -61,15 +61,16 @@ def test_its_packages_are_built_first_because_that_tells_how_far_it_is(
     told: list[float] = []
     source = suite(tmp_path / "suite_test.go")
 
-    GoMaker(tmp_path / "work", [go.compiler]).make(source, tmp_path / "made", told.append)
+    GoMaker(tmp_path / "work", [go.compiler]).make((source,), tmp_path, told.append)
 
     *_, built, tested = go.arguments.read_text().splitlines()
-    assert built.startswith("build -v -ldflags")
+    assert built.startswith("build -v -gcflags=all=-dwarf=false -ldflags")
     assert built.endswith("suite_test.go example.org/one example.org/two")
-    assert tested.startswith("test -c -vet=off -ldflags")
+    assert tested.startswith("test -c -vet=off -gcflags=all=-dwarf=false -ldflags")
     assert tested.endswith("./test")
-    assert told == [0.5, 0.99]
-    assert (tmp_path / "made").exists()
+    done = PACKAGE_BYTES / (2 * PACKAGE_BYTES + LINK_BYTES)
+    assert told == [done, 2 * done]
+    assert (tmp_path / STORAGE_SUITE).exists()
 
 
 def test_another_source_is_another_program(tmp_path: Path) -> None:
