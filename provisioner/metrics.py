@@ -1,5 +1,7 @@
 """What the processes measure; one registry a process, served at /metrics."""
 
+from math import nan
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from provisioner.version import our_version
@@ -8,9 +10,14 @@ SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 30
 
 
 class SharedMetrics:
-    """The series of caches, queues, leases and EC2 calls, which every process of ours has."""
+    """The series of caches, queues, leases and EC2 calls, which every process of ours has.
 
-    def __init__(self) -> None:
+    Args:
+        leader: the name of the gauge for the lease. Each program has its own: an alert on the
+            controller's must not be silenced by another program that leads something.
+    """
+
+    def __init__(self, leader: str = "ebs_provisioner_leader") -> None:
         self.registry = CollectorRegistry()
         self.flow_failures = self._counter(
             "flow_failures", "Failed steps, by flow and reason.", "flow", "reason"
@@ -33,8 +40,10 @@ class SharedMetrics:
             "action",
         )
         self.credentials = self._gauge(
-            "aws_credentials_usable", "1 while there are AWS credentials and EC2 accepts them."
+            "aws_credentials_usable",
+            "1 while there are AWS credentials and EC2 accepts them; NaN until they are needed.",
         )
+        self.credentials.set(nan)  # 0 would be an alert where nobody has needed them yet
         self.queue_depth = self._gauge(
             "queue_depth", "Keys waiting or being worked on, by queue.", "queue"
         )
@@ -46,7 +55,9 @@ class SharedMetrics:
         self.events_dropped = self._counter(
             "events_dropped", "Kubernetes Events that the rate limit or a full queue dropped."
         )
-        self.leader = self._gauge("leader", "1 while this process holds all leases.")
+        self.leader = Gauge(
+            leader, "1 while this process holds all leases.", registry=self.registry
+        )
         self._gauge("build_info", "Always 1; the label has the version.", "version").labels(
             our_version()
         ).set(1)
@@ -93,3 +104,9 @@ class Metrics(SharedMetrics):
         self.orphans = self._counter(
             "orphans", "Volumes without an owner, by what was done with them.", "outcome"
         )
+        self.orphans_reported = self._gauge(
+            "orphans_reported", "Volumes without an owner that the last sweeps found and left."
+        )
+        for outcome in ("deleted", "retained", "reported"):
+            # Prometheus's increase() does not see a series that begins with 1.
+            self.orphans.labels(outcome)

@@ -45,7 +45,7 @@ PAGES = {
         "formatting",
     ),
     "neighbours",
-    *("webhook", "troubleshooting", "alerts", "kubernetes-versions"),
+    *("webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
     *(
         f"reference/{name}"
         for name in (

@@ -33,7 +33,7 @@ class WebhookMetrics(SharedMetrics):
     """All series of one webhook process; informers and EC2 calls count in those it inherits."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(leader="ebs_webhook_leader")
         self._reviews()
         self._connections()
         self._background()

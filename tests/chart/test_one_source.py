@@ -70,7 +70,11 @@ SAME: dict[str, tuple[Json, list[str], list[str]]] = {
         [".", "node"],
         ["release-dead-nodes"],
     ),
-    "alerts": ({"prometheusRule": {"enabled": True}}, [".", "node", "monitoring"], []),
+    "alerts and dashboard": (
+        {"prometheusRule": {"enabled": True}, "grafanaDashboard": {"enabled": True}},
+        [".", "node", "monitoring"],
+        [],
+    ),
     "no inline volumes": ({"noInlineVolumes": True}, [".", "node", "no-inline-volumes"], []),
 }
 

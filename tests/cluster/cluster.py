@@ -43,6 +43,7 @@ class Cluster:
         self.background = background
         self.api = api
         self.ec2 = lab.client(self.sandbox.ec2_endpoint)
+        self.probes = ""  # where the controller's metrics are
         self._log_from = 0
         self.began_at = time.time()
 
@@ -60,8 +61,8 @@ class Cluster:
         What is made before that is another leader's: for a minute it may have a call under way.
         """
         options = ("--log-format", "json", *options)
-        probes = await self.background.call(self.sandbox.start_controller(*options))
-        await self.background.call(self.sandbox.elected(probes))
+        self.probes = await self.background.call(self.sandbox.start_controller(*options))
+        await self.background.call(self.sandbox.elected(self.probes))
 
     async def stop(self, grace_s: float = 0.0) -> None:
         """Kill the controller, or give it time to end."""

@@ -76,7 +76,7 @@ class Replica:
         self.name = name
         self.log_file = sandbox.crew.logs / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._address = ""
+        self.address = ""
         self._life_began = 0
 
     async def __aenter__(self) -> Self:
@@ -96,10 +96,10 @@ class Replica:
     def begin(self) -> None:
         """Start the process and return at once; a log of an earlier life is kept."""
         self._life_began = len(self.log)
-        self._address = f"127.0.0.1:{control_plane.free_port()}"
+        self.address = f"127.0.0.1:{control_plane.free_port()}"
         argv = [
             *(sys.executable, "-m", *self._program()),
-            *("--metrics-address", self._address),
+            *("--metrics-address", self.address),
             *self._options,
         ]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
@@ -147,7 +147,7 @@ class Replica:
         timeout = aiohttp.ClientTimeout(total=2)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"http://{self._address}{path}") as reply,
+            session.get(f"http://{self.address}{path}") as reply,
         ):
             return reply.status, await reply.text()
 

@@ -72,10 +72,10 @@ CASES: dict[str, tuple[Json, str, str, Json]] = {
         {"ebs_provisioner_modifications_waiting": "2x300 0x100"},
     ),
     "EBSOrphansReported": (
-        {'ebs_provisioner_orphans_total{outcome="reported"}': "0x30 2x30"},
+        {'ebs_provisioner_orphans_reported{pod="a"}': "0x30 2x30"},
         "29m",
         "32m",
-        {'ebs_provisioner_orphans_total{outcome="deleted"}': "0+1x60"},
+        {'ebs_provisioner_orphans_reported{pod="a"}': "0x60"},
     ),
     "EBSNodePluginNotRegistered": (
         {'ebs_provisioner_node_registered{instance="a"}': "0x60"},
@@ -199,9 +199,10 @@ def test_no_controller_at_all_is_no_leader(tmp_path: Path):
 @pytest.mark.parametrize("rule", RECORDS, ids=[rule["record"] for rule in RECORDS])
 def test_a_name_of_the_stock_driver_has_the_samples_of_ours(rule: Json, tmp_path: Path):
     [ours] = re.findall(r"ebs_provisioner_\w+", rule["expr"])
-    labels = 'action="CreateVolume",outcome="Throttled",limit_of="volume",volume_id="vol-1"'
-    if 'limit_of="instance"' in rule["expr"]:
-        labels = labels.replace("volume", "instance", 1).replace('"volume"', '"instance"')
+    labels = 'action="CreateVolume",outcome="Throttled",volume_id="vol-1",reason="Throttled"'
+    for label, usual in (("limit_of", "volume"), ("flow", "provision")):
+        [value] = set(re.findall(f'[{{]{label}="(\\w+)"', rule["expr"])) or {usual}
+        labels += f',{label}="{value}"'
 
     query = f"count({rule['record']})"
     done = run(tmp_path, firing({f"{ours}{{{labels}}}": "0+1x10"}, "5m", query))

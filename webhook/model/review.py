@@ -225,6 +225,8 @@ class Trouble(StrEnum):
 
 
 _TOO_MUCH = "TooManyParts"
+UNCHECKED = (*Trouble, _TOO_MUCH)
+"""Why an object may be let through that no rule has looked at."""
 _STRICT = "ebs-webhook could not check this, and --strict refuses unchecked objects"
 _SENTENCES = {
     Trouble.ERROR: "it failed with an internal error, which is in its log",

@@ -6,10 +6,7 @@ Takes (dict "file" … "root" $).
 */}}
 {{- define "ebs.linked" -}}
 {{- $root := .root }}
-{{- $text := $root.Files.Get (printf "files/%s" .file) }}
-{{- if not $text }}
-{{- fail (printf "files/%s is missing in the chart: it is a symbolic link; use a packaged chart (helm package), or a checkout with its links" .file) }}
-{{- end }}
+{{- $text := include "ebs.file" . }}
 {{- range splitList "\n---\n" $text }}
 {{- $object := fromYaml . }}
 {{- if hasKey $object "Error" }}{{ fail (printf "a linked file cannot be read: %s" $object.Error) }}{{ end }}
@@ -19,6 +16,15 @@ Takes (dict "file" … "root" $).
 ---
 {{ include "ebs.renameAccounts" (dict "text" (toYaml $object) "root" $root) }}
 {{- end }}
+{{- end }}
+
+{{- /* The text of a linked file. Takes the same. */}}
+{{- define "ebs.file" -}}
+{{- $text := .root.Files.Get (printf "files/%s" .file) }}
+{{- if not $text }}
+{{- fail (printf "files/%s is missing in the chart: it is a symbolic link; use a packaged chart (helm package), or a checkout with its links" .file) }}
+{{- end }}
+{{- $text }}
 {{- end }}
 
 {{- /* Our accounts: their names in the linked files, and here. */}}

@@ -77,7 +77,7 @@
 {{- if and .Values.prometheusRule.enabled (not ($has.Has "monitoring.coreos.com/v1")) }}
 {{- $wrong = append $wrong "prometheusRule.enabled: this cluster has no PrometheusRule (monitoring.coreos.com/v1); install the Prometheus operator first, or give docs/alerts.md's rules to Prometheus as a file" }}
 {{- end }}
-{{- $monitored := or (and .Values.controller.enableMetrics .Values.controller.serviceMonitor.forceEnable) (and .Values.node.enableMetrics .Values.node.serviceMonitor.forceEnable) }}
+{{- $monitored := or (and .Values.controller.enableMetrics .Values.controller.serviceMonitor.forceEnable) (and .Values.node.enableMetrics .Values.node.serviceMonitor.forceEnable) (and .Values.webhook.enabled .Values.webhook.enableMetrics .Values.webhook.serviceMonitor.forceEnable) }}
 {{- if and $monitored (not ($has.Has "monitoring.coreos.com/v1")) }}
 {{- $wrong = append $wrong "serviceMonitor.forceEnable: this cluster has no ServiceMonitor (monitoring.coreos.com/v1); install the Prometheus operator first, or leave forceEnable false" }}
 {{- end }}

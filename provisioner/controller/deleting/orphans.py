@@ -45,6 +45,8 @@ class OrphanSweep:
         self._metrics = services.metrics
         self._creations = creations
         self._reported = TellOnce()
+        self._left: set[str] = set()
+        self._metrics.orphans_reported.set_function(lambda: len(self._left))
         self._sweeps = 0
 
     async def run(self) -> None:
@@ -90,16 +92,17 @@ class OrphanSweep:
             still_here |= {each.volume_id for each in page if each.volume_id in self._reported}
             await asyncio.sleep(_PAGE_PAUSE_S)
         self._reported.forget_all_but(still_here)
+        self._left &= still_here
 
     async def _settle(self, volumes: Sequence[Volume]) -> None:
         """Decide by the caches, then again by what the API server has now."""
         in_flight = dict(self._creations.attempts)
         doubtful = [volume for volume, _ in self._decided(volumes, in_flight)]
-        if not doubtful:
-            return
-        await self._caches.certain(self._caches.persistent_volumes, self._caches.claims)
+        if doubtful:
+            await self._caches.certain(self._caches.persistent_volumes, self._caches.claims)
         in_flight |= self._creations.attempts
         decided = self._decided(doubtful, in_flight)
+        self._left.difference_update(volume.volume_id for volume in volumes)
         for at in range(0, len(decided), _AT_ONCE):
             await asyncio.gather(*(self._end(*each) for each in decided[at : at + _AT_ONCE]))
 
@@ -192,6 +195,7 @@ class OrphanSweep:
         log.warning("created a PersistentVolume for an orphaned volume", **_facts(volume))
 
     def _report(self, volume: Volume) -> None:
+        self._left.add(volume.volume_id)
         if not self._reported.is_news(volume.volume_id):
             return
         self._metrics.orphans.labels("reported").inc()

@@ -281,6 +281,9 @@ class VolumeCollector(Collector):
     async def _refresh(self) -> None:
         try:
             seen = await self._devices.volumes() or await self._names.attached()
+            if vanished := self._measured.keys() - seen:
+                # Detached by force if the Node still has it: Kubernetes takes it off before.
+                seen |= vanished & await self._names.attached()
             names = await self._names.of(seen)
         except StorageError as exc:
             log.warning("cannot measure volumes", error=exc.message)

@@ -220,6 +220,31 @@ def test_a_volume_without_a_tag_is_reported_once_for_as_long_as_it_is_there():
     assert world.deleted == []
 
 
+def test_what_is_left_counts_until_it_is_gone_or_something_names_it():
+    gone = replace(SINCE, tags=without_tag(SINCE))
+    named = replace(BEFORE, tags=without_tag(BEFORE))
+    world, metrics = World([gone, named]), Metrics()
+    left: list[float | None] = []
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, OURS_SINCE, 4 * 3600.0, metrics))
+        for happens in (
+            lambda: None,
+            lambda: world.volumes.remove(gone),
+            lambda: world.caches.persistent_volumes._store.apply(
+                a_persistent_volume("imported", handle=named.volume_id)
+            ),
+        ):
+            happens()
+            await asyncio.sleep(3700.0)
+            left.append(metrics.registry.get_sample_value("ebs_provisioner_orphans_reported"))
+        await living
+
+    in_virtual_time(story)
+
+    assert left == [2, 1, 0]
+
+
 @pytest.mark.parametrize("owner", ["persistent volume by id", "persistent volume by name", "claim"])
 def test_an_owner_of_whom_the_caches_have_not_heard_keeps_a_volume(owner):
     uid = "0c5a1b2e-7f00-4a7e-9d61-3b1f00000001"

@@ -246,6 +246,27 @@ async def test_a_machine_that_cannot_tell_goes_by_what_kubernetes_says(
     assert "/dev/nvme1n1" not in machine.asked
 
 
+async def test_a_volume_detached_by_force_is_unreadable_until_kubernetes_takes_it_off_the_node(
+    machine, kube_server, samples
+):
+    for number in ("1", "2"):
+        machine.has(f"vol-{number}")
+        kube_server.has_volume(f"vol-{number}", f"pv-{number}")
+    kube_server.has_node(status={"volumesInUse": ["kubernetes.io/csi/ebs.csi.aws.com^vol-1"]})
+    await samples()
+    del machine.disks["vol-1"]
+    del machine.disks["vol-2"]
+    machine.has("vol-3")
+    kube_server.has_volume("vol-3", "pv-3")
+
+    found = await samples()
+
+    assert found["unreadable", "vol-1", ""].value == 1
+    assert ("unreadable", "vol-2", "") not in found  # was unmounted before
+    kube_server.has_node(status={})
+    assert ("unreadable", "vol-1", "") not in await samples()
+
+
 async def test_a_scrape_sees_what_is_true_now(machine, kube_server, collector):
     registry = CollectorRegistry()
     registry.register(collector)

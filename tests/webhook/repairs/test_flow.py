@@ -541,11 +541,11 @@ async def test_after_a_lost_lease_it_waits_for_the_lease_again(world: World):
 
     async with world.repairing():
         await world.until(lambda: world.labels("first"))
-        assert world.metrics.registry.get_sample_value("ebs_provisioner_leader") == 1
+        assert world.metrics.registry.get_sample_value("ebs_webhook_leader") == 1
         world.lease.lost.set()
         await asyncio.wait_for(world.lease.taken_again.wait(), 10)
         world.kube.put(PVS, a_pv())
         await world.until(world.affinity)
 
     assert world.kube.patched == ["first", "pv"]
-    assert world.metrics.registry.get_sample_value("ebs_provisioner_leader") == 0
+    assert world.metrics.registry.get_sample_value("ebs_webhook_leader") == 0

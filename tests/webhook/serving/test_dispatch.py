@@ -71,6 +71,15 @@ def counted(it: Dispatcher, outcome: str, reason: str, path: str = PODS) -> floa
     return it._metrics.registry.get_sample_value("ebs_webhook_reviews_total", labels)
 
 
+@pytest.mark.parametrize("outcome", ["allowed", "denied"])
+async def test_what_alerts_watch_is_counted_from_zero(outcome: str) -> None:
+    it = dispatcher(fine, strict=outcome == "denied")
+
+    for reason in ("InternalError", "BudgetExhausted", "Overloaded", "TooManyParts"):
+        assert counted(it, outcome, reason) == 0
+    await it.aclose()
+
+
 async def test_gives_the_handler_the_request_and_a_deadline_within_the_budget() -> None:
     seen: list[tuple[RequestOf[Pod], float]] = []
 
