@@ -18,7 +18,7 @@ COMPUTES = "gw0"
 
 LONGEST = (
     *("test_conformance", "test_crash_walk", "test_real_node_cycles", "test_dead_node"),
-    "test_real_node_demo",
+    *("test_real_node_demo", "test_monitoring"),
     *("test_adoption_halfway", "test_kill", "test_real_node_up", "test_real_node_refusals"),
     *("test_change_troubles", "test_after_stock", "test_real_node_stories", "test_real_node_ends"),
     *("test_orphans_faults", "test_modification_limits"),
