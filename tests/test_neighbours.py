@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from provisioner.controller.nodes import startup_taint_rules
 from provisioner.controller.provisioning import persistent_volume_rules
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.zone import EBS_ZONE_LABEL, ZONE_LABEL
 from tests.builders import a_volume
+from tests.documents import yaml_documents
 
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
@@ -45,7 +45,7 @@ def objects(*kinds: str) -> Iterator[tuple[str, Json]]:
     for path in sorted(MANIFESTS.rglob("*.yaml")):
         if "templates" in path.parts:  # of the chart: no YAML yet
             continue
-        for each in yaml.safe_load_all(path.read_text()):
+        for each in yaml_documents(path.read_text()):
             if isinstance(each, dict) and (not kinds or each.get("kind") in kinds):
                 yield str(path.relative_to(MANIFESTS)), each
 

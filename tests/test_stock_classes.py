@@ -1,12 +1,12 @@
 """Handing back must work: aws-ebs-csi-driver takes every class that we document."""
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from provisioner import __file__ as package_file
 from provisioner.classes.storage_class_rules import (
@@ -19,7 +19,7 @@ from provisioner.classes.storage_class_rules import (
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.tags import TAG_PREFIX
 from tests.builders import a_class
-from tests.documents import all_documents
+from tests.documents import all_documents, yaml_documents
 
 ROOT = Path(package_file).parents[1]
 # Source: aws-ebs-csi-driver v1.64 pkg/driver/controller.go CreateVolume, which lowers keys and
@@ -83,6 +83,9 @@ def stock_refuses(parameters: Mapping[str, str], *, in_tree: bool = False) -> li
     ]
 
 
+A_CLASS = "kind: StorageClass"
+
+
 def texts() -> Iterator[tuple[str, str]]:
     """Every text that may hold a class: blocks in documents, examples, manifests, and strings in the code."""
     for path in all_documents():
@@ -92,18 +95,21 @@ def texts() -> Iterator[tuple[str, str]]:
         if "templates" not in path.parts:  # of the chart: no YAML before Helm has filled them in
             yield path.name, path.read_text()
     for path in ROOT.glob("provisioner/**/*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        if A_CLASS not in (source := path.read_text()):
+            continue
+        for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield path.name, node.value
 
 
+@functools.cache
 def documented() -> list[Any]:
     """All StorageClasses in those texts, each as a parameter of a test."""
     return [
         pytest.param(each, id=f"{name}: {each['metadata']['name']}")
         for name, text in texts()
-        if "\nkind: StorageClass\n" in text
-        for each in yaml.safe_load_all(text)
+        if f"\n{A_CLASS}\n" in text
+        for each in yaml_documents(text)
         if each and each.get("kind") == "StorageClass"
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -103,7 +104,10 @@ def wheels(cache: Path, requirements: Path, architecture: str, say: Say) -> Path
     digest = hashlib.sha256(requirements.read_bytes()).hexdigest()[:16]
     kept = cache / "wheels" / f"{requirements.stem}-{architecture}-{digest}"
     if kept.is_dir():
-        return kept
+        if _are_locked(kept, requirements):
+            return kept
+        say(f"{kept} is damaged, and fetched again")
+        shutil.rmtree(kept)
     say(f"fetching the wheels of {requirements.name} for {architecture}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
@@ -115,6 +119,12 @@ def wheels(cache: Path, requirements: Path, architecture: str, say: Say) -> Path
             if not kept.is_dir():
                 raise
     return kept
+
+
+def _are_locked(wheels: Path, requirements: Path) -> bool:
+    locked = requirements.read_text()
+    found = [hashlib.sha256(each.read_bytes()).hexdigest() for each in wheels.glob("*.whl")]
+    return bool(found) and all(f"sha256:{each}" in locked for each in found)
 
 
 def unpack(wheels: Path, requirements: Path, architecture: str, folder: Path) -> None:

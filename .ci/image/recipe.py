@@ -59,7 +59,8 @@ KEPT_PROGRAMS: Final = frozenset(
 )
 _PROGRAM = re.compile(r"usr/s?bin/(?P<name>[^/]+)")
 _NOT_TAKEN_PATHS: Final = (
-    r"usr/share/(?!doc/[^/]+/copyright|common-licenses/|xfsprogs/).*",
+    # Of some packages the documentation is a link to another's, with the copyright in it.
+    r"usr/share/(?!doc/[^/]+(/copyright)?$|common-licenses/|xfsprogs/).*",
     r"etc/(apt|cron|default|dpkg|init|issue|pam|profile|security|skel|update-motd).*",
     r"(boot|home|media|mnt|opt|srv|usr/games|usr/include|usr/src|var/backups|var/local).*",
     r"(usr/)?lib/(binfmt|gcc|mime|systemd|tmpfiles|udev|valgrind|xfsprogs).*",

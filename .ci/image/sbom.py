@@ -37,10 +37,16 @@ class Component:
 
 
 def of_debian(packages: Sequence[Package], architecture: str) -> Iterator[Component]:
-    """Yield Debian's packages; their licenses are in the image, as Debian's copyright files."""
+    """Yield Debian's packages; their licenses are in the image, as Debian's copyright files.
+
+    Debian reports vulnerabilities by source package, which scanners look for in ``upstream`` (as
+    anchore/syft v1 writes it, read 2026-11-23).
+    """
     for each in packages:
         version = quote(each.version, safe="")
         where = f"?arch={architecture}&distro=debian-12"
+        if each.source != each.name:
+            where += f"&upstream={quote(each.source, safe='')}"
         yield Component(
             each.name, each.version, f"pkg:deb/debian/{each.name}@{version}{where}", each.sha256
         )

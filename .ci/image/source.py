@@ -41,6 +41,9 @@ def describe(root: Path) -> Source:
     A release is a commit with its tag, ``v`` and the version. Anything else has the commit in its
     version, and ``-dirty`` if it has changes that are not committed. SOURCE_DATE_EPOCH stands for
     the commit's time.
+
+    Raises:
+        ImageError: git cannot read the checkout, or SOURCE_DATE_EPOCH is no time.
     """
     version = str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
     revision = _git(root, "rev-parse", "HEAD")
@@ -51,20 +54,35 @@ def describe(root: Path) -> Source:
         version = f"{version}-g{revision[:12]}"
     if is_dirty:
         version, revision = f"{version}-dirty", f"{revision}-dirty"
-    if not seconds.isdecimal():
-        raise ImageError(f"SOURCE_DATE_EPOCH is {seconds!r}, and no number of seconds")
-    return Source(version, revision, datetime.fromtimestamp(int(seconds), UTC))
+    try:
+        created = datetime.fromtimestamp(int(seconds), UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ImageError(f"SOURCE_DATE_EPOCH is {seconds!r}, and no number of seconds") from None
+    return Source(version, revision, created)
 
 
 def _git(root: Path, *argv: str) -> str:
-    """Return git's answer; nothing if this is no checkout, such as an unpacked release."""
+    """Return git's answer; nothing if this is no checkout, such as an unpacked release.
+
+    Raises:
+        ImageError: this is a checkout, and git is missing or refuses it, as one of another user's.
+            It would pass for a release.
+    """
     try:
         run = subprocess.run(
             ["git", "-C", str(root), *argv], capture_output=True, text=True, check=False
         )
     except FileNotFoundError:
-        return ""
-    return run.stdout.strip() if run.returncode == 0 else ""
+        failure = "git is not installed"
+    else:
+        if run.returncode == 0:
+            return run.stdout.strip()
+        failure = (run.stderr.strip() or f"git {argv[0]} fails").splitlines()[0]
+    if (root / ".git").exists():
+        raise ImageError(
+            f"git cannot say which commit this is, so the image has no version: {failure}"
+        )
+    return ""
 
 
 def ours(root: Path, programs: tuple[str, ...]) -> Tree:

@@ -18,6 +18,7 @@ from provisioner.sandbox import binaries as programs
 from provisioner.sandbox import build
 from provisioner.sandbox.build_display import build_display
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.installed.archive import ImageArchive, chosen
 from provisioner.sandbox.programs import CHART, CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
 
@@ -168,11 +169,29 @@ def _clean() -> None:
     show_default=True,
     help="Zones that the real nodes are spread over, from the first on.",
 )
+@click.option(
+    "--installed",
+    is_flag=True,
+    help="Run the product as its users install it: the image and the chart, on the real nodes.",
+)
+@click.option(
+    "--image",
+    type=click.Path(path_type=Path),
+    help="Its archive. By default the newest of `make image`.",
+)
 def up(
-    folder: Path | None, *, real_node: bool, real_nodes: int, real_zones: int, **options: Any
+    folder: Path | None,
+    *,
+    real_node: bool,
+    real_nodes: int,
+    real_zones: int,
+    installed: bool,
+    image: Path | None,
+    **options: Any,
 ) -> None:
     """Run control plane, EC2, nodes, controller and webhook until Ctrl-C; leave nothing behind."""
     count = real_nodes or (REAL_NODES if real_node else 0)
+    _demand_installable(count, image, installed=installed, controller=options["controller"])
     if real_zones > options["zones"]:
         raise click.BadOptionUsage(
             "real_zones", f"--real-zones {real_zones} is more than --zones {options['zones']}"
@@ -182,15 +201,34 @@ def up(
     with one_line_errors():
         if count and (why := missing()):
             raise SandboxError(why)
-        found = have_binaries(*(REAL_NODE if count else ()))
+        archive = chosen(image) if installed else None
+        more = (REAL_NODE if count else ()) + (CHART if installed else ())
+        found = have_binaries(*more)
         run_until_signal(
             _up(
                 folder=folder,
                 binaries=found,
                 real_nodes=count,
                 real_zones=real_zones,
+                image=archive,
                 **options,
             )
+        )
+
+
+def _demand_installable(
+    real_nodes: int, image: Path | None, *, installed: bool, controller: bool
+) -> None:
+    """Raise UsageError for options that contradict ``--installed``."""
+    if image and not installed:
+        raise click.BadOptionUsage("image", "--image is the one to install: it needs --installed")
+    if installed and not real_nodes:
+        raise click.BadOptionUsage(
+            "installed", "--installed needs --real-node: other nodes only pretend to run pods"
+        )
+    if installed and not controller:
+        raise click.BadOptionUsage(
+            "controller", "--no-controller contradicts --installed: the chart has the controller"
         )
 
 
@@ -201,7 +239,7 @@ async def _up(**options: Any) -> None:
         print(f"export KUBECONFIG={box.plane.kubeconfig}")
         print(f"export AWS_ENDPOINT_URL_EC2={box.ec2_endpoint}")
         zones = ", ".join(box.zones)
-        for line in _about_real_nodes(box):
+        for line in (*_about_real_nodes(box), *_about_release(box)):
             print(line)
         print(f"# {len(box.instances)} nodes in {zones}; Ctrl-C stops everything", flush=True)
         raise await box.crew.failed()
@@ -217,6 +255,14 @@ def _about_real_nodes(box: Sandbox) -> Iterator[str]:
     yield f"# pods for these nodes need {', '.join(needed)}"
     yield f"# from these pods, EC2 is at {network.reachable(box.ec2_endpoint)}"
     yield f"# their network: {' '.join(network.command('COMMAND'))}"
+
+
+def _about_release(box: Sandbox) -> Iterator[str]:
+    if box.release is None:
+        return
+    helm = box.plane.binaries / "helm"
+    yield f"# installed: release ebs-provisioner, image {box.release.image}"
+    yield f"# for example: {helm} test ebs-provisioner -n ebs-provisioner --logs"
 
 
 @sandbox.command()
@@ -243,9 +289,19 @@ def demo() -> None:
     why = all_missing()
     console = Console(width=None if sys.stdout.isatty() else 132)
     with one_line_errors():
-        have_binaries(*(() if why else REAL_NODE))
-        if run_until_signal(told.tell(console, why)):
+        image = _image_at_hand()
+        helm = () if isinstance(image, str) else CHART
+        have_binaries(*(() if why else (*REAL_NODE, *helm)))
+        if run_until_signal(told.tell(console, why, image)):
             sys.exit(128 + signal.SIGINT)
+
+
+def _image_at_hand() -> ImageArchive | str:
+    """Return the newest image of this machine, or why there is none."""
+    try:
+        return chosen()
+    except SandboxError as error:
+        return str(error)
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
 from typing import Protocol
 
 from rich.console import Console
@@ -23,6 +23,7 @@ from provisioner.sandbox.chapters import (
     full_zone,
     grow,
     in_tree,
+    installed,
     mounted_growth,
     moving_file,
     never_formatted,
@@ -32,6 +33,7 @@ from provisioner.sandbox.chapters import (
     stateful_set,
 )
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.installed.archive import ImageArchive
 from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.real_node.remains import remains
 from provisioner.sandbox.stage import Stage
@@ -69,6 +71,9 @@ CHAPTERS: tuple[Chapter, ...] = (
 # images would never run there.
 ON_REAL_NODES: tuple[Chapter, ...] = (moving_file, mounted_growth, never_formatted, cycles)
 
+# Told after these where there is an image: from then on the product runs as pods.
+WITH_AN_IMAGE: tuple[Chapter, ...] = (installed,)
+
 
 class Story:
     """Tells the story; raises ``SandboxError`` at the first step that is not seen.
@@ -77,39 +82,56 @@ class Story:
         sandbox: real nodes, if it has any, are cordoned.
         console: to tell it to.
         why_no_real_nodes: in a clause.
+        image: what is installed on real nodes, or why there is none, in a clause.
     """
 
     def __init__(
-        self, sandbox: Sandbox, console: Console, why_no_real_nodes: str = "this sandbox has none"
+        self,
+        sandbox: Sandbox,
+        console: Console,
+        why_no_real_nodes: str = "this sandbox has none",
+        image: ImageArchive | str = "there is no image",
     ) -> None:
         self._stage = Stage(sandbox, console)
         self._why_no_real_nodes = why_no_real_nodes
+        self._stage.image = image if isinstance(image, ImageArchive) else None
+        self._why_no_image = "" if isinstance(image, ImageArchive) else image
 
     async def tell(self) -> float:
         """All chapters, in order; how many seconds it took."""
         started = time.monotonic()
-        real = ON_REAL_NODES if self._stage.sandbox.real_nodes else ()
+        has_nodes = bool(self._stage.sandbox.real_nodes)
+        real = ON_REAL_NODES if has_nodes else ()
+        if has_nodes and self._stage.image:
+            real += WITH_AN_IMAGE
         with contextlib.closing(self._stage):
             for number, chapter in enumerate((*CHAPTERS, *real, end), start=1):
-                if chapter is end and not real:
-                    self._leave_out()
+                if chapter is end and not has_nodes:
+                    self._leave_out((*ON_REAL_NODES, *WITH_AN_IMAGE), self._why_no_real_nodes)
+                elif chapter is end and self._why_no_image:
+                    self._leave_out(WITH_AN_IMAGE, self._why_no_image)
                 self._stage.teller.chapter(f"{number}. {chapter.TITLE}")
                 await chapter.tell(self._stage)
         return time.monotonic() - started
 
-    def _leave_out(self) -> None:
-        titles = "".join(f"\n- {chapter.TITLE}" for chapter in ON_REAL_NODES)
+    def _leave_out(self, chapters: Sequence[Chapter], why: str) -> None:
+        titles = "".join(f"\n- {chapter.TITLE}" for chapter in chapters)
         self._stage.teller.console.print(
-            f"\n[bold yellow]Not shown here[/], as {self._why_no_real_nodes}:{titles}"
+            f"\n[bold yellow]Not shown here[/], as {why}:{titles}", soft_wrap=True
         )
 
 
-async def tell(console: Console, why_no_real_nodes: str = "") -> None:
+async def tell(
+    console: Console,
+    why_no_real_nodes: str = "",
+    image: ImageArchive | str = "there is no image",
+) -> None:
     """Start a sandbox, tell the story in it, and end it.
 
     Args:
         console: to tell it to.
         why_no_real_nodes: why none can run here, in a clause; "" if they can.
+        image: what is installed on real nodes, or why there is none, in a clause.
 
     Raises:
         SandboxError: a step was not seen, or something of a real node is left on this machine.
@@ -125,7 +147,7 @@ async def tell(console: Console, why_no_real_nodes: str = "") -> None:
         real = sandbox.real_nodes
         if real:
             await kubectl(sandbox.plane, "cordon", *(node.name for node in real))
-        took = await Story(sandbox, console, why_no_real_nodes).tell()
+        took = await Story(sandbox, console, why_no_real_nodes, image).tell()
         groups = [node.host.cgroup for node in real]
     if real:
         if left := remains(sandbox.plane.folder, groups):

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from provisioner.model.names import UNCLAIMED
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.installed.archive import ImageArchive
 from provisioner.sandbox.snapshots import GROUP
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, ask
 from provisioner.sandbox.telling import Teller
@@ -41,6 +42,7 @@ class Stage:
         api: the API server as the administrator sees it.
         left: names by kind that the last chapter deletes.
         to_delete: ids of volumes that only a user deletes in EC2, by a name; the last chapter does.
+        image: what can be installed here; None if there is no image.
     """
 
     def __init__(self, sandbox: Sandbox, console: Console) -> None:
@@ -49,6 +51,7 @@ class Stage:
         self.api = sandbox.plane.api
         self.left: dict[str, list[str]] = {}
         self.to_delete: dict[str, str] = {}
+        self.image: ImageArchive | None = None
         self._ec2 = boto3.client(
             "ec2",
             region_name=sandbox.region,

@@ -14,7 +14,9 @@ from provisioner.sandbox import binaries as programs
 from provisioner.sandbox import control_plane, ec2_process, installation, nodes, own, workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.crew import Crew
-from provisioner.sandbox.programs import CONTROL_PLANE, REAL_NODE
+from provisioner.sandbox.installed.archive import ImageArchive
+from provisioner.sandbox.installed.release import Release
+from provisioner.sandbox.programs import CHART, CONTROL_PLANE, REAL_NODE
 from provisioner.sandbox.real_node import fleet
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.fleet import Fleet
@@ -26,6 +28,7 @@ REGION = "us-east-1"
 CLUSTER_ID = "sandbox"
 START_TIMEOUT_S = 60.0
 INSTANCE_TYPE = "m5.large"
+_GOOD_END_S = 20.0
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Sandbox:
         controller_kubeconfig: the controller's ServiceAccount; None if it was not installed.
         webhook_kubeconfig: the webhook's; None if it was not installed.
         fleet: the nodes that really run, whose instances come last, and their disks; or None.
+        release: the product as pods of the chart; None if it runs as processes.
     """
 
     plane: ControlPlane
@@ -51,6 +55,7 @@ class Sandbox:
     controller_kubeconfig: Path | None = None
     webhook_kubeconfig: Path | None = None
     fleet: Fleet | None = None
+    release: Release | None = None
 
     @property
     def crew(self) -> Crew:
@@ -97,6 +102,7 @@ class Sandbox:
         snapshots: bool = True,
         real_nodes: int = 0,
         real_zones: int = 1,
+        image: ImageArchive | None = None,
     ) -> AsyncIterator[Sandbox]:
         """Run a sandbox until the block is left; then nothing of it remains.
 
@@ -117,11 +123,13 @@ class Sandbox:
                 way to them later.
             real_nodes: how many that really run, with the node plugin; see ``fleet``.
             real_zones: over how many of the zones these are spread in turn, from the first on.
+            image: then the product runs from it, as pods of the chart on real nodes, and no part
+                of it as a process; ``controller_options`` is not for that.
 
         Raises:
             SandboxError: a part cannot be started or died; its last log lines are in the text.
         """
-        binaries = await _binaries(binaries, real_nodes)
+        binaries = await _binaries(binaries, real_nodes, CHART if image else ())
         names = [f"{REGION}{letter}" for letter in "abcdef"[:zones]]
         with workdir.work_folder(folder) as home:
             async with Crew(home / workdir.LOGS) as crew, contextlib.AsyncExitStack() as stack:
@@ -138,7 +146,8 @@ class Sandbox:
                 sandbox = cls(plane, endpoint, REGION, names, ())
                 await sandbox._populate(nodes, attachable)
                 await sandbox._real(stack, real_nodes, names[:real_zones])
-                await sandbox._work(controller_options if controller else None, webhook=webhook)
+                options = controller_options if controller else None
+                await sandbox._work(image, options, webhook=webhook)
                 yield sandbox
 
     async def _populate(self, count: int, attachable: int | None) -> None:
@@ -162,9 +171,35 @@ class Sandbox:
         self.instances = [*self.instances, *instances]
         running = fleet.fleet(self.plane, self.ec2_endpoint, instances)
         self.fleet = await stack.enter_async_context(running)
-        await stack.enter_async_context(fleet.plugins(self.plane, self.fleet.nodes))
 
-    async def _work(self, controller_options: Sequence[str] | None, *, webhook: bool) -> None:
+    async def install(self, image: ImageArchive, *more: str, webhook: bool = True) -> str:
+        """Install the chart with an image, as pods on the real nodes; the chart's notes.
+
+        Args:
+            image: which.
+            more: arguments of ``helm install``.
+            webhook: whether to install it too.
+
+        Raises:
+            SandboxError: it is refused, or does not get ready.
+        """
+        self.release = Release(
+            self.plane, self.real_nodes, self.ec2_endpoint, self.cluster_id, webhook=webhook
+        )
+        return await self.release.install(image, *more)
+
+    async def _work(
+        self,
+        image: ImageArchive | None,
+        controller_options: Sequence[str] | None,
+        *,
+        webhook: bool,
+    ) -> None:
+        if image:
+            await self.install(image, webhook=webhook)
+            return
+        if self.fleet is not None:
+            await fleet.start_plugins(self.plane, self.fleet.nodes)
         if controller_options is not None:
             await self.install_controller()
             probes = await self.start_controller(*controller_options)
@@ -246,6 +281,13 @@ class Sandbox:
             *options,
         )
 
+    async def stop_processes(self) -> None:
+        """End the controller, the webhook and the node plugins, so that pods can take over."""
+        await self.unregister_webhook()
+        await self.stop_webhook(grace_s=_GOOD_END_S)
+        await self.stop_controller(grace_s=_GOOD_END_S)
+        await asyncio.gather(*(node.stop_plugin() for node in self.real_nodes))
+
     async def stop_controller(self, grace_s: float = 0.0, name: str = "controller") -> None:
         """End a controller: SIGTERM and up to ``grace_s``, or SIGKILL at once if that is 0."""
         await self.crew.stop(name, grace_s)
@@ -268,10 +310,10 @@ class Sandbox:
         return probes
 
 
-async def _binaries(given: Path | None, real_nodes: int) -> Path:
+async def _binaries(given: Path | None, real_nodes: int, more: Sequence[str]) -> Path:
     if real_nodes:
         fleet.demand()
     if given is not None:
         return given
-    wanted = CONTROL_PLANE + (REAL_NODE if real_nodes else ())
+    wanted = (*CONTROL_PLANE, *(REAL_NODE if real_nodes else ()), *more)
     return await asyncio.to_thread(programs.ensure_binaries, programs=wanted)

@@ -13,6 +13,7 @@ import yaml
 
 from provisioner.sandbox.binaries import ensure_binaries, find_binaries
 from provisioner.sandbox.programs import CHART
+from tests.documents import yaml_documents
 
 Json = dict[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "manifests"
@@ -62,7 +63,7 @@ def rendered(values: Json | None = None, **more: Any) -> list[Json]:
     """All objects of the chart with these values."""
     code, output, errors = template(values, **more)
     assert code == 0, errors
-    return [each for each in yaml.safe_load_all(output) if each]
+    return [each for each in yaml_documents(output) if each]
 
 
 def refusal(values: Json, **more: Any) -> str:
@@ -83,7 +84,7 @@ def kustomized(folder: Path) -> list[Json]:
     """All objects of a kustomization."""
     command = [str(kubectl()), "kustomize", str(folder)]
     output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    return [each for each in yaml.safe_load_all(output) if each]
+    return [each for each in yaml_documents(output) if each]
 
 
 def one(objects: list[Json], kind: str, name: str) -> Json:

@@ -243,6 +243,7 @@ async def test_ctrl_c_deletes_everything_and_a_second_run_waits_for_the_first(us
     process = user.start("--only", "cluster")
     try:
         await user.reaches(process, "cluster-write")
+        process.send_signal(signal.SIGSTOP)  # or it ends before the others have looked
         status, output = await user.types("--only", "cluster")
         assert status == 2, output
         assert "is under way here: wait until it has ended" in output
@@ -251,6 +252,7 @@ async def test_ctrl_c_deletes_everything_and_a_second_run_waits_for_the_first(us
         assert status == 2, output
         assert "of another machine or without a journal here, has things" in output
         process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGCONT)
         output, _ = await asyncio.to_thread(process.communicate, None, RUN_S)
     finally:
         process.kill()

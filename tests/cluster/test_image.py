@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 import uuid
@@ -12,35 +11,22 @@ from pathlib import Path
 import pytest
 import yaml
 
-from image.build import Builder
-from image.errors import ImageError, NotAvailableError
-from image.interpreter import host_architecture
-from image.source import describe
 from provisioner.sandbox import control_plane
-from provisioner.sandbox.binaries import cache_folder
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.replicas import Replica, WebhookReplica, installed
+from tests.image import checkout
 from tests.image import engine as engines
 from tests.image.engine import Engine
 
-ROOT = Path(__file__).parents[2]
 STARTS_WITHIN_S = 20
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     engines.require()
-    try:
-        architecture = host_architecture()
-    except ImageError as error:
-        pytest.skip(str(error))
-    builder = Builder(cache_folder(os.environ) / "image", print)
     archive = tmp_path_factory.mktemp("image") / "image.tar"
-    try:
-        archive.write_bytes(builder.build(architecture, describe(ROOT)).archive.data)
-    except NotAvailableError as error:
-        pytest.skip(f"the image cannot be built: {error}")
+    archive.write_bytes(checkout.build().archive.data)
     with Engine.of(archive) as running:
         yield running
 

@@ -225,12 +225,8 @@ async def test_without_a_cloud_controller_a_node_is_filled_in_and_freed_by_ours(
         assert AGENT["key"] in taints_of(found)
         assert not (await cluster.api.get(f"{CSI_NODES}/{node.name}"))["spec"]["drivers"]
 
-        plugin = fleet.plugins(real.sandbox.plane, [node])
-        await real.call(plugin.__aenter__())
-        try:
-            found = await nodes.without_taint(node.name, AGENT["key"])
-        finally:
-            await real.call(plugin.__aexit__(None, None, None))
+        await real.call(fleet.start_plugins(real.sandbox.plane, [node]))
+        found = await nodes.without_taint(node.name, AGENT["key"])
         assert found["metadata"]["labels"]["topology.ebs.csi.aws.com/zone"] == "us-east-1a"
         assert await is_registered(real, node)
 

@@ -81,6 +81,12 @@ async def killed(owned: Account, fate: Fate, at: int) -> int:
     return count
 
 
+def forget_runs(owned: Account) -> None:
+    """Or each sweep would look for the things of all runs so far, again."""
+    for path in owned.folder.glob("*.jsonl"):
+        path.unlink()
+
+
 async def test_a_run_killed_at_any_moment_is_swept(
     owned: Account, fate: Fate, strict_ec2: StrictEc2
 ):
@@ -95,8 +101,7 @@ async def test_a_run_killed_at_any_moment_is_swept(
         listener = Listener()
         assert await account.sweep_all(owned.order(), listener.terminal, "") == 0, at
         assert owned.made() == set(), at
-        for path in owned.folder.glob("*.jsonl"):
-            path.unlink()
+        forget_runs(owned)
     assert len(left_by_kills) > 30  # or the kills show nothing
 
 
@@ -117,8 +122,7 @@ async def test_a_run_killed_at_any_moment_is_resumed(owned: Account, fate: Fate)
             assert report.exit_status == 0, (at, report.stopped, report.findings)
         assert {each.begun.run for each in stories(owned.folder)} == before
         assert owned.made() == set(), at
-        for path in owned.folder.glob("*.jsonl"):
-            path.unlink()
+        forget_runs(owned)
 
 
 async def test_a_sweep_that_is_killed_is_swept_by_the_next(
@@ -133,6 +137,7 @@ async def test_a_sweep_that_is_killed_is_swept_by_the_next(
         fate._at = 10**9
         assert await account.sweep_all(owned.order(), Listener().terminal, "") == 0
         assert owned.made() == set(), at
+        forget_runs(owned)
 
 
 def _process(owned: Account, *options: str) -> subprocess.Popen[str]:

@@ -94,3 +94,16 @@ def test_the_model_is_imported_without_boto3() -> None:
     )
 
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_second_client_reads_none_of_botocores_files(monkeypatch: pytest.MonkeyPatch):
+    botocore_client.connect(region="us-east-1", endpoint=LOCAL, at_once=1).close()
+
+    def read(_: object, path: str) -> object:
+        raise AssertionError(path)
+
+    monkeypatch.setattr(botocore_client._OurPartOnly, "load_file", read)
+    second = botocore_client.connect(region="eu-west-1", endpoint=LOCAL, at_once=1)
+
+    assert second.meta.region_name == "eu-west-1"
+    second.close()

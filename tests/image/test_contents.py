@@ -103,10 +103,22 @@ def test_each_link_points_at_something(opened: Opened):
             target = Path(f"{start}{each.linkname}").as_posix().lstrip("/")
             parts = [part for part in re.sub(r"[^/]+/\.\./", "", target).split("/") if part]
             merged = "/".join(["usr", *parts] if parts[0] in {"lib", "bin", "sbin"} else parts)
-            if merged not in opened.members and not merged.startswith(("usr/share/doc", "proc")):
+            if merged not in opened.members and not merged.startswith("proc"):
                 broken.append(f"{path} -> {each.linkname}")
 
     assert broken == []
+
+
+def test_each_debian_package_brings_its_license(opened: Opened):
+    without = []
+    for name in recipe.PACKAGES:
+        folder = opened.members.get(f"usr/share/doc/{name}")
+        owner = folder.linkname if folder is not None and folder.issym() else name
+        if f"usr/share/doc/{owner}/copyright" not in opened.contents:
+            without.append(name)
+
+    assert without == []
+    assert "usr/share/common-licenses/GPL-3" in opened.contents
 
 
 def test_each_module_has_its_bytecode_which_is_never_compared_with_its_source(opened: Opened):

@@ -161,6 +161,32 @@ def test_a_wheel_that_is_not_locked_is_not_taken(tmp_path: Path):
     assert [*(tmp_path / "cache/wheels").iterdir()] == []
 
 
+def test_a_damaged_wheel_in_the_cache_is_fetched_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    requirements = tmp_path / "wheels.txt"
+    requirements.write_text(f"none==1 --hash=sha256:{PACKAGE.sha256}\n")
+    fetched = []
+
+    def download(*argv: str) -> None:
+        [folder] = [Path(each.removeprefix("--dest=")) for each in argv if "--dest=" in each]
+        folder.mkdir()
+        (folder / "none-1-py3-none-any.whl").write_bytes(DATA)
+        fetched.append(folder)
+
+    monkeypatch.setattr(fetch, "_pip", download)
+
+    def wheel() -> Path:
+        found = fetch.wheels(tmp_path / "cache", requirements, "amd64", lambda _: None)
+        return found / "none-1-py3-none-any.whl"
+
+    assert wheel().read_bytes() == DATA
+    wheel().write_bytes(b"half")
+
+    assert wheel().read_bytes() == DATA
+    assert len(fetched) == 2
+
+
 def test_a_write_that_fails_leaves_what_was_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     fetch.put(tmp_path / "image.tar", b"old")
 

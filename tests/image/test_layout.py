@@ -130,6 +130,22 @@ def test_the_lists_name_the_image_by_its_digest(
     assert cyclonedx["metadata"]["component"]["hashes"][0]["content"] == digest
 
 
+def test_debians_packages_are_listed_with_their_sources(
+    spdx: dict[str, Any], cyclonedx: dict[str, Any]
+):
+    purls = {each["name"]: each["purl"] for each in cyclonedx["components"]}
+    referred = {
+        each["name"]: each["externalRefs"][0]["referenceLocator"] for each in spdx["packages"][1:]
+    }
+
+    assert purls == referred
+    assert purls["libblkid1"].endswith("&distro=debian-12&upstream=util-linux")
+    assert purls["util-linux"].endswith("&distro=debian-12")
+    for name in recipe.PACKAGES:
+        source = debian.read_lock().of("amd64", name).source
+        assert ("upstream" in purls[name]) == (source != name), name
+
+
 def test_each_relation_of_the_spdx_list_is_between_things_that_it_names(spdx: dict[str, Any]):
     known = {"SPDXRef-DOCUMENT", *(each["SPDXID"] for each in spdx["packages"])}
     named = {

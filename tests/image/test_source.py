@@ -109,8 +109,30 @@ def test_the_time_can_be_set_for_all_builds(checkout: Checkout, monkeypatch: pyt
     assert describe(checkout.folder).created.isoformat() == "2020-01-01T00:00:00+00:00"
 
 
-def test_a_time_that_is_none_is_one_sentence(checkout: Checkout, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("SOURCE_DATE_EPOCH", "yesterday")
+@pytest.mark.parametrize("text", ["yesterday", "9" * 30, "1.5"])
+def test_a_time_that_is_none_is_one_sentence(
+    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, text: str
+):
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", text)
 
-    with pytest.raises(ImageError, match=r"^SOURCE_DATE_EPOCH is 'yesterday', and no number"):
+    with pytest.raises(ImageError, match=rf"^SOURCE_DATE_EPOCH is '{text}', and no number"):
+        describe(checkout.folder)
+
+
+def test_a_checkout_that_git_refuses_is_no_release(checkout: Checkout):
+    """As in a container of CI that runs as another user than the checkout's."""
+    (checkout.folder / ".git/HEAD").unlink()
+
+    with pytest.raises(
+        ImageError, match=r"^git cannot say which commit this is.*: fatal: "
+    ) as caught:
+        describe(checkout.folder)
+
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkout_without_git_is_no_release(checkout: Checkout, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(checkout.folder))
+
+    with pytest.raises(ImageError, match="git is not installed"):
         describe(checkout.folder)

@@ -132,6 +132,49 @@ def test_real_nodes_in_more_zones_than_there_are_cannot_be() -> None:
     assert result.stderr.endswith("Error: --real-zones 3 is more than --zones 2\n")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--installed"], "--installed needs --real-node: other nodes only pretend to run pods"),
+        (
+            ["--real-node", "--image=x.tar"],
+            "--image is the one to install: it needs --installed",
+        ),
+        (
+            ["--real-node", "--installed", "--no-controller"],
+            "--no-controller contradicts --installed: the chart has the controller",
+        ),
+    ],
+)
+def test_options_that_contradict_an_installation_are_one_sentence(
+    arguments: list[str], sentence: str
+) -> None:
+    result = CliRunner().invoke(commands.sandbox, ["up", *arguments])
+
+    assert result.exit_code == 2
+    assert result.stderr.endswith(f"Error: {sentence}\n")
+
+
+def test_without_root_an_installation_is_one_line_and_a_failure() -> None:
+    result = CliRunner().invoke(commands.sandbox, ["up", "--real-node", "--installed"])
+
+    assert result.exit_code == 1
+    assert result.stderr == f"Error: {WHY}\n"
+
+
+def test_an_installation_without_an_image_ends_before_anything_is_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(commands, "missing", lambda: "")
+    arguments = ["--real-node", "--installed", f"--image={tmp_path}/none.tar"]
+    result = CliRunner().invoke(commands.sandbox, ["up", *arguments])
+
+    assert result.exit_code == 1
+    assert result.stderr == (
+        f"Error: {tmp_path}/none.tar cannot be read: No such file or directory\n"
+    )
+
+
 def test_a_cluster_without_any_node_cannot_be() -> None:
     result = CliRunner().invoke(commands.sandbox, ["up", "--nodes=0"])
 

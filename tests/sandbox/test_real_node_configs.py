@@ -5,8 +5,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from provisioner.sandbox.real_node import cluster_dns, configs
 from provisioner.sandbox.real_node.image import PAUSE
+from provisioner.sandbox.real_node.layers import COPIES, SNAPSHOTTERS
 from provisioner.sandbox.real_node.requirements import CNI_PLUGINS
 
 CRI = "io.containerd.grpc.v1.cri"
@@ -17,10 +20,9 @@ def kubelet() -> dict[str, Any]:
     return configs.kubelet(cgroup="ebs-sandbox-1-2", **files)
 
 
-def containerd(folder: Path) -> dict[str, Any]:
-    return tomllib.loads(
-        configs.write_containerd(folder / "containerd.toml", "/plugins").read_text()
-    )
+def containerd(folder: Path, snapshotter: str = COPIES) -> dict[str, Any]:
+    file = configs.write_containerd(folder / "containerd.toml", "/plugins", snapshotter)
+    return tomllib.loads(file.read_text())
 
 
 def test_a_kubelet_serves_only_who_has_a_certificate_of_ours() -> None:
@@ -48,9 +50,18 @@ def test_containerd_takes_the_image_for_pods_that_is_imported(tmp_path: Path) ->
 
     assert plugin["sandbox_image"] == PAUSE
     assert plugin["disable_tcp_service"] is True
-    snapshotter = plugin["containerd"]["snapshotter"]
-    disabled = containerd(tmp_path)["disabled_plugins"]
-    assert f"io.containerd.snapshotter.v1.{snapshotter}" not in disabled
+
+
+@pytest.mark.parametrize("snapshotter", SNAPSHOTTERS)
+def test_containerd_runs_the_snapshotter_that_works_there_and_no_other(
+    tmp_path: Path, snapshotter: str
+) -> None:
+    config = containerd(tmp_path, snapshotter)
+
+    assert config["plugins"][CRI]["containerd"]["snapshotter"] == snapshotter
+    disabled = config["disabled_plugins"]
+    ours = [each for each in SNAPSHOTTERS if f"io.containerd.snapshotter.v1.{each}" in disabled]
+    assert ours == [each for each in SNAPSHOTTERS if each != snapshotter]
 
 
 def test_the_pods_network_lies_where_containerd_looks(tmp_path: Path) -> None:

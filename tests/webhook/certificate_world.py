@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import copy
-import json
 import random
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -103,7 +102,7 @@ class World:
         obj = copy.deepcopy(obj)
         obj.setdefault("metadata", {})["resourceVersion"] = str(self.version)
         obj["metadata"].setdefault("name", key.rpartition("/")[2])
-        line = json.dumps({"type": "MODIFIED", "object": obj}).encode()
+        line = msgspec.json.encode({"type": "MODIFIED", "object": obj})
         self.objects[plural, key] = obj
         self.log.append((self.version, plural, line))
         if plural != "secrets":
@@ -190,7 +189,7 @@ class Edge:
         await self._pass()
         if found is None:
             raise KubeError(Reason.OBJECT_NOT_FOUND, f"there is no {key}")
-        return wire.decode_object(resource, json.dumps(found).encode())
+        return wire.decode_object(resource, msgspec.json.encode(found))
 
     async def list(self, resource: Any, *, keep: Any, **_: Any) -> wire.Listing[Any]:
         await self._pass()
@@ -199,7 +198,7 @@ class Edge:
         ]
         reader = wire.PageReader(resource, keep)
         metadata = {"resourceVersion": str(self.world.version)}
-        reader.read(json.dumps({"metadata": metadata, "items": items}).encode())
+        reader.read(msgspec.json.encode({"metadata": metadata, "items": items}))
         return reader.listing()
 
     async def watch(
@@ -264,7 +263,7 @@ class Edge:
             raise Killed
         if fate == LOST:
             raise KubeError(Reason.REPLY_LOST, "the reply is lost", outcome=Outcome.UNKNOWN)
-        return wire.decode_object(resource, json.dumps(saved).encode())
+        return wire.decode_object(resource, msgspec.json.encode(saved))
 
     async def _pass(self) -> None:
         await asyncio.sleep(self.world.rng.uniform(0.0, self.world.slow_s))

@@ -23,6 +23,9 @@ KUBERNETES: Final = "172.20.0.1"
 DNS: Final = "172.20.0.10"
 """The Service of the cluster's DNS server: the tenth address of the range, as on EKS."""
 
+METADATA: Final = "169.254.169.254"
+"""Where each instance finds its metadata service, and its pods too: on EC2 as here."""
+
 PODS: Final = "100.64.0.0/16"
 """The addresses of all pods."""
 
@@ -86,6 +89,7 @@ def interface(seat: Seat) -> list[str]:
     """Return what gives a node its address, to be run in its own namespace."""
     return [
         f"address add {seat.address}/32 dev eth0",
+        f"address add {METADATA}/32 dev lo",
         "link set eth0 up",
         f"route add {ROUTER}/32 dev eth0 scope link",
         f"route add default via {ROUTER} dev eth0 src {seat.address}",

@@ -97,13 +97,22 @@ class Network:
 
     # -- ways in and out
 
-    def listener(self) -> socket.socket:
-        """Return a socket that listens at a free port of the router, for nodes and pods.
+    @staticmethod
+    def listener(pid: int, address: Address) -> socket.socket:
+        """Return a socket that listens at an address of a node, for it and its pods.
+
+        Args:
+            pid: of the node's process 1.
+            address: one that ``plug_in`` has given to the node.
 
         Raises:
             OSError: the kernel refuses.
         """
-        return self._space.listening((ROUTER, 0))
+        descriptor = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return Space(descriptor).listening(address)
+        finally:
+            os.close(descriptor)
 
     async def connected(self, address: Address) -> Ends:
         """Connect to an address, as the router does.

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from provisioner.sandbox.network.addresses import DNS, PODS
 from provisioner.sandbox.real_node.image import PAUSE
+from provisioner.sandbox.real_node.layers import SNAPSHOTTERS
 
 SOCKET: Final = "/run/containerd/containerd.sock"
 
@@ -33,7 +34,7 @@ disabled_plugins = [
   "io.containerd.snapshotter.v1.aufs",
   "io.containerd.snapshotter.v1.btrfs",
   "io.containerd.snapshotter.v1.devmapper",
-  "io.containerd.snapshotter.v1.overlayfs",
+  "io.containerd.snapshotter.v1.{unused}",
   "io.containerd.snapshotter.v1.zfs",
 ]
 
@@ -49,8 +50,7 @@ stream_server_address = "127.0.0.1"
 stream_server_port = "0"
 
 [plugins."io.containerd.grpc.v1.cri".containerd]
-# Copies: works on every file system, which overlayfs does not, and leaves no mounts.
-snapshotter = "native"
+snapshotter = "{snapshotter}"
 default_runtime_name = "runc"
 
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
@@ -65,14 +65,17 @@ conf_dir = "{cni}"
 """
 
 
-def write_containerd(path: Path, plugins: str) -> Path:
+def write_containerd(path: Path, plugins: str, snapshotter: str) -> Path:
     """Write what ``containerd --config`` takes.
 
     Args:
         path: of the file.
         plugins: the folder of the CNI plugins.
+        snapshotter: one of ``layers.SNAPSHOTTERS``.
     """
-    path.write_text(_CONTAINERD.format(socket=SOCKET, pause=PAUSE, cni=_CNI, plugins=plugins))
+    [unused] = set(SNAPSHOTTERS) - {snapshotter}
+    settings = {"plugins": plugins, "snapshotter": snapshotter, "unused": unused}
+    path.write_text(_CONTAINERD.format(socket=SOCKET, pause=PAUSE, cni=_CNI, **settings))
     return path
 
 

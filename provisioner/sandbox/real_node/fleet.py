@@ -11,7 +11,7 @@ from typing import Any
 from provisioner.sandbox import installation, workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.real_node import cluster_dns, imds, requirements
+from provisioner.sandbox.real_node import cluster_dns, requirements
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.node import Access, RealNode
 from provisioner.sandbox.strict_ec2.instances import Instance
@@ -61,9 +61,8 @@ async def _all_off(nodes: Sequence[RealNode]) -> None:
             raise end
 
 
-@contextlib.asynccontextmanager
-async def plugins(plane: ControlPlane, nodes: Sequence[RealNode]) -> AsyncIterator[None]:
-    """Run the node plugin on these nodes, by its manifests' account and with IMDSv2.
+async def start_plugins(plane: ControlPlane, nodes: Sequence[RealNode]) -> None:
+    """Run the node plugin on these nodes, by its manifests' account.
 
     Raises:
         SandboxError: the manifests are refused, or one does not register itself.
@@ -73,20 +72,10 @@ async def plugins(plane: ControlPlane, nodes: Sequence[RealNode]) -> AsyncIterat
     token_file = plane.folder / workdir.STATE / "node-plugin.token"
     token_file.touch(mode=0o600)
     token_file.write_text(token)
-    async with contextlib.AsyncExitStack() as served:
-        endpoints = [
-            await served.enter_async_context(
-                imds.serving(node.metadata, listener=node.network.listener())
-            )
-            for node in nodes
-        ]
-        await _together(
-            node.start_plugin(
-                Access(node.network.api_server, token_file, plane.credentials.authority), endpoint
-            )
-            for node, endpoint in zip(nodes, endpoints, strict=True)
-        )
-        yield
+    authority = plane.credentials.authority
+    await _together(
+        node.start_plugin(Access(node.network.api_server, token_file, authority)) for node in nodes
+    )
 
 
 async def _together(works: Iterable[Coroutine[Any, Any, None]]) -> None:

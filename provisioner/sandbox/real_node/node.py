@@ -20,9 +20,9 @@ from typing import Any, Final
 from provisioner.sandbox import control_plane, own, workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.network.addresses import KUBERNETES
+from provisioner.sandbox.network.addresses import KUBERNETES, METADATA
 from provisioner.sandbox.programs import KUBE_PROXY
-from provisioner.sandbox.real_node import cloud, configs, container, image
+from provisioner.sandbox.real_node import cloud, configs, container, image, imds, layers
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.host import Host
 from provisioner.sandbox.real_node.imds import InstanceMetadata
@@ -61,7 +61,7 @@ class RealNode:
         host: its namespaces; ``host.root``, ``host.mounts()`` and ``host.run(…)`` look into them.
         seat: its place in the nodes' network.
         probes: the address of the node plugin's probes and metrics, on the machine's loopback.
-        metadata: what its instance metadata service tells the node plugin.
+        metadata: what its instance metadata service tells the node and its pods.
     """
 
     def __init__(
@@ -85,11 +85,11 @@ class RealNode:
         self.metadata = InstanceMetadata(
             instance.instance_id, instance.instance_type, instance.zone
         )
-        self._metadata_endpoint = ""
         self._plane = plane
         self._disks = disks
         self._initialized = initialized
         self._access: Access | None = None
+        self._snapshotter = layers.COPIES
         self._kubelet_since = dt.datetime.now(dt.UTC)
         folder = plane.folder / workdir.STATE / f"node-{self.name}"
         needed = (plane.folder, plane.binaries, Path(sys.prefix), Path(sys.base_prefix))
@@ -141,9 +141,12 @@ class RealNode:
         await self.host.on()
         await self.network.plug_in(self.seat, self.pid)
         await self._open.enter_async_context(self.network.reached(self._probes_port, self.seat))
+        listener = self.network.listener(self.pid, (METADATA, 80))
+        await self._open.enter_async_context(imds.serving(self.metadata, listener=listener))
         await self._disks.plug_in(
             Machine(self.instance.instance_id, self.root / "dev", self.host.sys_dev_block)
         )
+        self._snapshotter = await asyncio.to_thread(layers.snapshotter, self.host.folder)
         configs.write_cni(self.root / "var/lib", self.seat.pods)
         await self.start(CONTAINERD)
         await self._import_own_images()
@@ -177,7 +180,6 @@ class RealNode:
         if part == PLUGIN:
             # The rights of a pod of the DaemonSet: root's, its account's, and container.py's view.
             environment = own.environment() | environment | {"PYTHONDONTWRITEBYTECODE": "1"}
-            environment["AWS_EC2_METADATA_SERVICE_ENDPOINT"] = self._metadata_endpoint
             self._plugin_started_s = time.monotonic()
         if part == KUBELET:
             self._kubelet_since = dt.datetime.now(dt.UTC)
@@ -232,20 +234,25 @@ class RealNode:
         if not task.cancelled() and (error := task.exception()):
             self._lost(str(error))
 
-    async def start_plugin(self, access: Access, metadata_endpoint: str) -> None:
+    async def start_plugin(self, access: Access) -> None:
         """Run the node plugin from now on, and wait until the kubelet knows it.
-
-        Args:
-            access: to the API server.
-            metadata_endpoint: URL of the instance metadata service.
 
         Raises:
             SandboxError: it cannot be started, or is not registered within a minute.
         """
-        self._access, self._metadata_endpoint = access, metadata_endpoint
+        self._access = access
         await self.start(PLUGIN)
         await self.ready()
         self._is_plugin_known = True
+
+    async def stop_plugin(self) -> None:
+        """End the node plugin for good: a pod is to run in its place.
+
+        Raises:
+            SandboxError: it does not end.
+        """
+        self._access, self._is_plugin_known = None, False
+        await self.kill(PLUGIN)
 
     async def ready(self) -> None:
         """Wait until its Node is ready, and its plugin registered if it has one.
@@ -275,7 +282,9 @@ class RealNode:
     def _command(self, part: str) -> list[str]:
         folder = self.host.folder
         if part == CONTAINERD:
-            config = configs.write_containerd(folder / "containerd.toml", cni_plugins())
+            config = configs.write_containerd(
+                folder / "containerd.toml", cni_plugins(), self._snapshotter
+            )
             return ["containerd", "--config", str(config)]
         if part == KUBELET:
             return self._kubelet(folder / "kubelet.json")
@@ -343,7 +352,7 @@ class RealNode:
         """
         code, _, errors = await self.host.run(
             *("ctr", f"--address={configs.SOCKET}", "--namespace=k8s.io"),
-            *("images", "import", "--snapshotter=native", str(tar)),
+            *("images", "import", f"--snapshotter={self._snapshotter}", str(tar)),
         )
         if code:
             raise SandboxError(f"the images of {self.name} cannot be had: {errors.strip()}")
