@@ -4,6 +4,8 @@ from math import nan
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from provisioner.version import our_version
+
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
@@ -56,6 +58,9 @@ class SharedMetrics:
         self.leader = Gauge(
             leader, "1 while this process holds all leases.", registry=self.registry
         )
+        self._gauge("build_info", "Always 1; the label has the version.", "version").labels(
+            our_version()
+        ).set(1)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"ebs_provisioner_{name}_total", text, labels, registry=self.registry)

@@ -19,7 +19,7 @@ COMPUTES = "gw0"
 LONGEST = (
     *("test_conformance", "test_crash_walk", "test_real_node_cycles", "test_real_node_ends"),
     *("test_dead_node", "test_outages", "test_real_node_up", "test_leases", "test_real_node_demo"),
-    "test_installed",
+    *("test_installed", "test_monitoring"),
     *("test_ec2_says_no", "test_chart", "test_orphans_faults", "test_real_node_orphans"),
     *("test_change_troubles", "test_webhook_outages", "test_grow", "test_snapshots", "test_e2e"),
     *("test_real_node_stories", "test_initialize_nodes", "test_adoption_halfway", "test_kill"),

@@ -37,6 +37,7 @@ PAGES = {
         "image",
         "install-helm",
         "migrate",
+        "upgrading",
         "storage-classes",
         "volumes",
         "zones",
@@ -332,3 +333,15 @@ def test_the_figures_in_readme_are_those_of_the_page_about_performance():
     )
     (measured,) = re.findall(machine, page("design/performance"))
     assert f"on {measured[0]}, {measured[1]}" in README.read_text()
+
+
+def test_each_test_that_the_threat_model_names_exists():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "SECURITY.md").read_text()))
+    there = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(), re.MULTILINE)
+    }
+
+    assert len(named) > 10
+    assert named - there == set()

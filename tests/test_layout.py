@@ -27,10 +27,11 @@ LONG = 40
 # module or a package of ``provisioner`` or ``webhook``; in the packages of STORIES it is a module or
 # a package of theirs.
 STORIES = ("controller", "node", "webhook")
-GROUND = {"model", "metrics", "logs", "clock", "tell_once"}
+GROUND = {"model", "metrics", "logs", "clock", "tell_once", "version"}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
-    "metrics": set(),
+    "version": set(),
+    "metrics": {"version"},
     "logs": set(),
     "clock": set(),
     "tell_once": {"clock"},

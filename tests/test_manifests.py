@@ -243,14 +243,9 @@ def test_the_grace_period_is_longer_than_the_controller_takes_to_end():
     assert pod()["spec"]["terminationGracePeriodSeconds"] >= takes_s + 10
 
 
-def test_the_image_is_that_of_this_version():
+def test_the_image_is_the_one_that_the_kustomization_tags():
     (image,) = KUSTOMIZATION["images"]
-    version = re.search(
-        r'^version = "(.+)"$', (MANIFESTS.parent / "pyproject.toml").read_text(), re.MULTILINE
-    )
 
-    assert version is not None
-    assert image["newTag"] == version[1]
     assert container()["image"] == image["name"]
 
 
@@ -335,7 +330,8 @@ def test_where_ours_initializes_nodes_they_come_up_on_those_that_are_not(path: s
 
 
 def test_the_account_is_held_to_what_the_code_writes_on_nodes():
-    variables = the("ValidatingAdmissionPolicy")["spec"]["variables"]
+    held = the("ValidatingAdmissionPolicy", "ebs-provisioner-controller-on-nodes")
+    variables = held["spec"]["variables"]
     keys = {each["name"]: set(json.loads(each["expression"])) for each in variables}
 
     assert keys == {
@@ -343,3 +339,18 @@ def test_the_account_is_held_to_what_the_code_writes_on_nodes():
         "labels": set(rules.LABELS),
         "annotations": {ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR},
     }
+
+
+def test_each_policy_is_about_the_account_is_bound_and_denies():
+    bindings = {
+        each["spec"]["policyName"]: each for each in objects("ValidatingAdmissionPolicyBinding")
+    }
+    account = "system:serviceaccount:ebs-provisioner:ebs-provisioner-controller"
+
+    policies = objects("ValidatingAdmissionPolicy")
+    assert bindings.keys() == {each["metadata"]["name"] for each in policies}
+    for policy in policies:
+        (condition,) = policy["spec"]["matchConditions"]
+        assert condition["expression"] == f'request.userInfo.username == "{account}"'
+        assert policy["spec"]["failurePolicy"] == "Fail"
+        assert bindings[policy["metadata"]["name"]]["spec"]["validationActions"] == ["Deny"]

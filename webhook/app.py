@@ -18,7 +18,6 @@ from contextlib import AsyncExitStack
 import structlog
 
 from provisioner import process
-from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rate_option import parse_rates
 from provisioner.ec2.volumes import Volumes
@@ -26,6 +25,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.region import Start
+from provisioner.version import our_version
 from webhook.certificates.flow import Rotation
 from webhook.certificates.issuing import Names
 from webhook.certificates.tls import Contexts

@@ -38,8 +38,8 @@ from provisioner.conformance.report import Report
 from provisioner.conformance.rule import Rule
 from provisioner.conformance.runner import Runner
 from provisioner.conformance.sweep import Left, Patience, sweep, things
-from provisioner.ec2.botocore_client import our_version
 from provisioner.model.names import CLUSTER_RUN_TAG
+from provisioner.version import our_version
 
 _PATIENCE = Patience()
 

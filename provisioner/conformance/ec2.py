@@ -24,10 +24,11 @@ from botocore.exceptions import (
 from botocore.parsers import ResponseParserError
 
 from provisioner.conformance.probe import CannotRunError, RefusedError
-from provisioner.ec2.botocore_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S, our_version
+from provisioner.ec2.botocore_client import CONNECT_TIMEOUT_S, READ_TIMEOUT_S
 from provisioner.ec2.error_codes import THROTTLES, classify
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import Outcome, Reason
+from provisioner.version import our_version
 
 T = TypeVar("T")
 

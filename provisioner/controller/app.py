@@ -31,7 +31,6 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.snapshotting.flow import Snapshotter
 from provisioner.controller.tagging.flow import ExtraTags
-from provisioner.ec2.botocore_client import our_version
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.rate_option import parse_rates
 from provisioner.kube.client import KubeClient
@@ -42,6 +41,7 @@ from provisioner.model.errors import StorageError
 from provisioner.model.leadership import left_nothing
 from provisioner.model.persistent_volume import sanitised
 from provisioner.region import Start
+from provisioner.version import our_version
 
 _LOST_LEASE = 3  # exit code
 _FLUSH_S = 3.0

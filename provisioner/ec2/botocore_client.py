@@ -21,7 +21,6 @@ import os
 import re
 from collections.abc import Iterator
 from datetime import datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +39,7 @@ from provisioner.ec2.credentials import Credentials, Source
 from provisioner.ec2.limiter import DOCUMENTED
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.node_affinity import region_of
+from provisioner.version import our_version
 
 if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
@@ -170,14 +170,6 @@ class _Found:
 
     def load_credentials(self) -> Credentials:
         return self._credentials
-
-
-def our_version() -> str:
-    """The distribution's; "0" in a source tree that was never installed."""
-    try:
-        return version("ebs-provisioner")
-    except PackageNotFoundError:
-        return "0"
 
 
 def _config(at_once: int, read_timeout_s: float) -> Config:

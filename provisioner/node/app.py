@@ -13,7 +13,7 @@ import structlog
 from provisioner import process
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.csi.endpoint import Endpoint
-from provisioner.node.csi.registration import Identity, Registration, our_version
+from provisioner.node.csi.registration import Identity, Registration
 from provisioner.node.csi.server import service
 from provisioner.node.csi.service import NodeService, Requests
 from provisioner.node.formatting.format import Consents
@@ -32,6 +32,7 @@ from provisioner.node.mounting.tools import Tools
 from provisioner.node.runtime.blocking import BlockingCalls
 from provisioner.node.runtime.programs import Programs, check_kernel
 from provisioner.node.settings import NodeSettings
+from provisioner.version import our_version
 
 _ARENA_MAX, _MMAP_THRESHOLD, _TRIM_THRESHOLD = -8, -3, -1
 _BYTES = 128 * 1024

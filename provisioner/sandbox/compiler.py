@@ -104,8 +104,10 @@ def environment(cache: Path) -> dict[str, str]:
         "GOCACHE": str(cache / "build"),
         # The user's own proxy settings hold all the same, see XDG_CONFIG_HOME.
         "GOENV": os.environ.get("GOENV") or f"{user}/go/env",
-        # -modcacherw: so that the folder can be deleted afterwards.
-        "GOFLAGS": "-mod=mod -modcacherw -trimpath",
+        # -modcacherw: so that the folder can be deleted afterwards. Not -trimpath: with it, a
+        # library is named by the version that was required, not by the one that replaces it
+        # (cmd/go 1.26, buildActionID), and is compiled once for each of these names.
+        "GOFLAGS": "-mod=mod -modcacherw",
         "GOMODCACHE": str(cache / "modules"),
         # What the checksum database said; written even when GOMODCACHE is elsewhere.
         "GOPATH": str(cache / "path"),

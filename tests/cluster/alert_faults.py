@@ -215,9 +215,8 @@ AT_ONCE: dict[str, Fault] = {
     "EBSWebhookReviewsUnchecked": an_object_is_too_much_to_read,
 }
 """Side by side: none of them keeps another from being seen."""
-AFTERWARDS: dict[str, Fault] = {
-    "EBSNodePluginAway": the_plugin_dies,
-    "EBSNoLeader": the_controller_dies,
-}
-"""They end what others need until then."""
-FAULTS = {**SLOW, **AT_ONCE, **AFTERWARDS}
+AFTERWARDS: dict[str, Fault] = {"EBSNodePluginAway": the_plugin_dies}
+"""It is alive until then, and not registered."""
+LAST: dict[str, Fault] = {"EBSNoLeader": the_controller_dies}
+"""All others need it."""
+FAULTS = {**SLOW, **AT_ONCE, **AFTERWARDS, **LAST}

@@ -124,9 +124,13 @@ def resize_status(claim: Mapping[str, Any]) -> str:
 
 
 def conditions(claim: Mapping[str, Any]) -> dict[str, Json]:
-    """By type, those that are true."""
+    """By type, those that are true and about the volume.
+
+    Whether a pod uses the claim is written by kube-controller-manager, from Kubernetes 1.37 on.
+    """
     found = claim["status"].get("conditions") or ()
-    return {each["type"]: each for each in found if each["status"] == "True"}
+    true = {each["type"]: each for each in found if each["status"] == "True"}
+    return {kind: each for kind, each in true.items() if kind != "Unused"}
 
 
 def current_class(claim: Mapping[str, Any]) -> str:

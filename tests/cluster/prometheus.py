@@ -78,7 +78,7 @@ class Prometheus:
 
     def __init__(self, folder: Path, address: str) -> None:
         self._folder = folder
-        self._base = f"http://{address}/api/v1"
+        self._base = f"http://{address}"
         self._targets: dict[str, list[str]] = {}
 
     def scrape(self, job: str, address: str) -> None:
@@ -89,12 +89,21 @@ class Prometheus:
         written.write_text(json.dumps(listed))
         written.rename(self._folder / "targets.json")
 
+    async def is_ready(self) -> bool:
+        """Whether it has started; until then it answers 503."""
+        timeout = aiohttp.ClientTimeout(total=5)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.get(f"{self._base}/-/ready") as reply,
+        ):
+            return reply.ok
+
     async def ask(self, path: str, **query: str) -> Json:
         """The data of an answer of its API."""
         timeout = aiohttp.ClientTimeout(total=30)
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,
-            session.get(f"{self._base}/{path}", params=query) as reply,
+            session.get(f"{self._base}/api/v1/{path}", params=query) as reply,
         ):
             answer = await reply.json(content_type=None)
         assert answer["status"] == "success", f"{query}: {answer}"
@@ -161,13 +170,13 @@ async def running(folder: Path) -> AsyncIterator[Prometheus]:
     try:
         one = Prometheus(folder, address)
 
-        async def answers() -> bool:
+        async def ready() -> bool:
             assert process.poll() is None, (folder / "prometheus.log").read_text()
             with contextlib.suppress(aiohttp.ClientError, TimeoutError):
-                return bool((await one.ask("rules"))["groups"])
+                return await one.is_ready()
             return False
 
-        await eventually("Prometheus answers", answers)
+        await eventually("Prometheus is ready", ready)
         yield one
     finally:
         process.kill()

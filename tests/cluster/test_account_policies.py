@@ -1,4 +1,7 @@
-"""What our own accounts may change, held by policies in the API server where RBAC cannot tell."""
+"""What somebody can and cannot do with the token of one of our accounts.
+
+RBAC, and where it cannot tell policies, on a real API server. SECURITY.md names these tests.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,12 @@ from tests.cluster.static import a_pod, pinned
 NAMESPACE = "ebs-provisioner"
 ZONE = "topology.kubernetes.io/zone"
 NODES = "/api/v1/nodes"
-WEBHOOK, CONTROLLER = "ebs-webhook", "ebs-provisioner-controller"
-FOLDERS = {WEBHOOK: MANIFESTS / "webhook", CONTROLLER: MANIFESTS}
+WEBHOOK, CONTROLLER, NODE = "ebs-webhook", "ebs-provisioner-controller", "ebs-provisioner-node"
+FOLDERS = {
+    WEBHOOK: MANIFESTS / "webhook",
+    CONTROLLER: MANIFESTS,
+    NODE: MANIFESTS / "node",
+}
 
 Json = dict[str, Any]
 
@@ -29,18 +36,23 @@ Json = dict[str, Any]
 async def as_account(background: Background, account: str) -> AsyncIterator[Api]:
     """A client with the rights, and the name, of an account of ours, as the manifests make it."""
     plane = background.sandbox.plane
-    names = ("service-account.yaml", "rbac.yaml", "policy.yaml")
-    files = [argument for name in names for argument in ("-f", str(FOLDERS[account] / name))]
+    folder, namespace = FOLDERS[account], NODE if account == NODE else NAMESPACE
+    found = [folder / name for name in ("service-account.yaml", "rbac.yaml", "policy.yaml")]
+    files = [argument for path in found if path.exists() for argument in ("-f", str(path))]
     await kubectl(plane, "apply", "-f", str(MANIFESTS / "namespace.yaml"))
+    await kubectl(plane, "apply", "-f", str(MANIFESTS / "node/namespace.yaml"))
     await kubectl(plane, "apply", *files)
-    token = await background.call(plane.service_account_token(NAMESPACE, account))
+    token = await background.call(plane.service_account_token(namespace, account))
     async with Api(plane.server, plane.credentials.authority, token) as client:
         yield client
 
 
-async def is_denied(client: Api, path: str, change: Json) -> bool:
+async def is_denied(client: Api, path: str, change: Json | None, method: str = "PATCH") -> bool:
     try:
-        await client.patch(path, change, dryRun="All")
+        if method == "PATCH":
+            await client.patch(path, change, dryRun="All")
+        else:
+            await client.request(method, path, change, dryRun="All")
     except ApiError as error:
         if "ValidatingAdmissionPolicy" not in str(error):
             raise
@@ -48,21 +60,38 @@ async def is_denied(client: Api, path: str, change: Json) -> bool:
     return False
 
 
-@pytest.fixture
-async def volume(api: Api, namespace: str) -> AsyncIterator[str]:
-    body = {
-        "metadata": {"name": f"{namespace}-held", "annotations": {"a": "b"}},
+def a_volume(name: str, **source: Json) -> Json:
+    return {
+        "metadata": {"name": name, "annotations": {"a": "b"}},
         "spec": {
             "capacity": {"storage": "4Gi"},
             "accessModes": ["ReadWriteOnce"],
             "persistentVolumeReclaimPolicy": "Retain",
             "storageClassName": "",
-            "csi": {"driver": "policies.ebs.test", "volumeHandle": "vol-0123"},
+            **source,
         },
     }
-    await api.create(PVS, body)
-    yield f"{PVS}/{body['metadata']['name']}"
-    await api.delete(f"{PVS}/{body['metadata']['name']}")
+
+
+CSI: Json = {"csi": {"driver": "policies.ebs.test", "volumeHandle": "vol-0123"}}
+HOST_PATH: Json = {"hostPath": {"path": "/"}}
+
+
+@contextlib.asynccontextmanager
+async def kept(api: Api, collection: str, body: Json) -> AsyncIterator[str]:
+    """An object, as long as the test needs it; its path."""
+    path = f"{collection}/{body['metadata']['name']}"
+    await api.create(collection, body)
+    try:
+        yield path
+    finally:
+        await api.delete(path)
+
+
+@pytest.fixture
+async def volume(api: Api, namespace: str) -> AsyncIterator[str]:
+    async with kept(api, PVS, a_volume(f"{namespace}-held", **CSI)) as path:
+        yield path
 
 
 async def test_the_webhooks_account_writes_labels_and_affinities_and_nothing_else(
@@ -125,6 +154,163 @@ async def test_the_controllers_account_writes_of_nodes_what_is_its_own(
             {"metadata": {"labels": {"node.kubernetes.io/instance-type": "m7i.large"}}},
         ):
             assert not await is_denied(client, node, change), change
+
+
+async def test_the_controllers_account_gives_nobody_another_volume_or_a_directory_of_a_node(
+    background: Background, api: Api, namespace: str, volume: str
+):
+    theft = {"spec": {"claimRef": {"namespace": "shop", "name": "mine"}}}
+    async with (
+        as_account(background, CONTROLLER) as client,
+        kept(api, PVS, a_volume(f"{namespace}-host", **HOST_PATH)) as directory,
+    ):
+
+        async def in_force() -> bool:
+            return await is_denied(client, volume, theft)
+
+        await eventually("the policy is in force", in_force)
+        for change in (
+            {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
+            {"spec": {"storageClassName": "mine"}},
+            {"spec": {"mountOptions": ["suid"]}},
+            {"spec": {"nodeAffinity": pinned("us-east-1a")}},
+        ):
+            assert await is_denied(client, volume, change), change
+        for source in (HOST_PATH, {"nfs": {"server": "evil.example", "path": "/"}}):
+            body = a_volume(f"{namespace}-new", **source)
+            assert await is_denied(client, PVS, body, "POST"), source
+        assert await is_denied(client, directory, {"metadata": {"annotations": {"a": "c"}}})
+        assert await is_denied(client, directory, None, "DELETE")
+
+        right = {"spec": {"capacity": {"storage": "8Gi"}}, "metadata": {"finalizers": ["a.test/b"]}}
+        assert not await is_denied(client, volume, right)
+        assert not await is_denied(client, PVS, a_volume(f"{namespace}-new", **CSI), "POST")
+        inline = {"awsElasticBlockStore": {"volumeID": "vol-0123"}}
+        assert not await is_denied(client, PVS, a_volume(f"{namespace}-new", **inline), "POST")
+        assert not await is_denied(client, volume, None, "DELETE")
+
+
+async def test_the_controllers_account_changes_no_claims_request(
+    background: Background, api: Api, namespace: str
+):
+    body = {
+        "metadata": {"name": "data"},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "policies-test",
+            "resources": {"requests": {"storage": "4Gi"}},
+        },
+    }
+    claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+    async with kept(api, claims, body) as claim, as_account(background, CONTROLLER) as client:
+
+        async def in_force() -> bool:
+            return await is_denied(client, claim, {"spec": {"volumeName": "somebodys"}})
+
+        await eventually("the policy is in force", in_force)
+        right = {"metadata": {"annotations": {"ebs-provisioner.io/zone": "us-east-1a"}}}
+        assert not await is_denied(client, claim, right)
+        status = {"status": {"conditions": [{"type": "Resizing", "status": "True"}]}}
+        assert not await is_denied(client, f"{claim}/status", status)
+
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SECRETS = "/api/v1/namespaces/ebs-provisioner/secrets"
+TOKENS = "/api/v1/namespaces/kube-system/serviceaccounts/default/token"
+ATTACHMENTS = "/apis/storage.k8s.io/v1/volumeattachments"
+SYSTEM = "/api/v1/namespaces/kube-system"
+ADMIN: Json = {
+    "metadata": {"name": "mine"},
+    "roleRef": {
+        "apiGroup": "rbac.authorization.k8s.io",
+        "kind": "ClusterRole",
+        "name": "cluster-admin",
+    },
+    "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "me"}],
+}
+ATTACHMENT: Json = {
+    "metadata": {"name": "mine"},
+    "spec": {
+        "attacher": "ebs.csi.aws.com",
+        "nodeName": "mine",
+        "source": {"persistentVolumeName": "somebodys"},
+    },
+}
+Request = tuple[str, str, Json | None]
+NOBODYS: list[Request] = [
+    ("GET", "/api/v1/secrets", None),
+    ("GET", f"{SYSTEM}/secrets", None),
+    ("GET", f"{SECRETS}/another", None),
+    ("GET", f"{SYSTEM}/configmaps", None),
+    ("POST", pods_of(NAMESPACE), a_pod("data")),
+    ("POST", pods_of("kube-system"), a_pod("data")),
+    ("POST", f"{pods_of(NAMESPACE)}/any/exec?command=sh", None),
+    ("POST", TOKENS, {"spec": {"expirationSeconds": 3600}}),
+    ("POST", f"{RBAC}/clusterrolebindings", ADMIN),
+    ("PATCH", f"{RBAC}/clusterroles/ebs-provisioner-controller", {"rules": []}),
+    ("POST", ATTACHMENTS, ATTACHMENT),
+    ("DELETE", f"{NODES}/any", None),
+    ("DELETE", "/api/v1/namespaces/default/persistentvolumeclaims/any", None),
+    ("PATCH", "/apis/storage.k8s.io/v1/csidrivers/ebs.csi.aws.com", {"metadata": {}}),
+    ("PATCH", "/apis/apps/v1/namespaces/ebs-provisioner/deployments/any", {"metadata": {}}),
+]
+WRITES: list[Request] = [
+    ("PATCH", f"{NODES}/any", {"metadata": {}}),
+    ("PATCH", f"{ATTACHMENTS}/any", {"metadata": {}}),
+    ("PATCH", f"{ATTACHMENTS}/any/status", {"status": {}}),
+    ("POST", PVS, a_volume("mine", **CSI)),
+    ("DELETE", f"{PVS}/any", None),
+    ("PATCH", "/api/v1/namespaces/default/persistentvolumeclaims/any", {"metadata": {}}),
+]
+# Besides NOBODYS: what this account is refused, and what shows that its token is good.
+REFUSED: dict[str, tuple[list[Request], str]] = {
+    CONTROLLER: ([("GET", f"{SECRETS}/ebs-webhook-tls", None)], NODES),
+    WEBHOOK: (
+        [
+            *WRITES,
+            ("GET", pods_of(NAMESPACE), None),
+            ("GET", SECRETS, None),
+            ("POST", "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", {}),
+        ],
+        NODES,
+    ),
+    NODE: (
+        [
+            *WRITES,
+            ("GET", f"{SECRETS}/ebs-webhook-tls", None),
+            ("PATCH", f"{PVS}/any", {"metadata": {}}),
+            ("POST", "/api/v1/namespaces/default/events", {}),
+            *(("GET", listed, None) for listed in (NODES, PVS, ATTACHMENTS, "/api/v1/pods")),
+        ],
+        f"{NODES}/{{node}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("account", REFUSED)
+async def test_a_stolen_token_is_refused_what_its_program_never_does(
+    background: Background, api: Api, account: str
+):
+    refused, allowed = REFUSED[account]
+    node = (await api.get(NODES))["items"][0]["metadata"]["name"]
+    answers = {}
+    async with as_account(background, account) as client:
+        assert await client.get(allowed.format(node=node))
+        for method, path, body in [*NOBODYS, *refused]:
+            answers[method, path] = await status_of(client, method, path, body)
+
+    assert {each for each, status in answers.items() if status != 403} == set()
+
+
+async def status_of(client: Api, method: str, path: str, body: Json | None) -> int:
+    is_patch = method == "PATCH"
+    content_type = "application/merge-patch+json" if is_patch else "application/json"
+    query = {} if method == "GET" or "exec" in path else {"dryRun": "All"}
+    try:
+        await client.request(method, path, body, content_type=content_type, **query)
+    except ApiError as error:
+        return error.status
+    return 200
 
 
 async def test_where_it_is_asked_for_no_pod_names_a_volume_by_its_id(

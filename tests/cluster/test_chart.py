@@ -331,13 +331,20 @@ async def test_an_upgrade_that_skips_a_version_is_refused_and_changes_nothing(
     await releases.run("install")
     later = tmp_path / "later"
     shutil.copytree(CHART_FOLDER, later)  # with the files that its links lead to
+    chart = yaml.safe_load((later / "Chart.yaml").read_text())
+    version = chart["version"]
+    major, minor, _ = version.split(".")
+    skipping = f"{major}.{int(minor) + 2}.0"
     text = (later / "Chart.yaml").read_text()
-    (later / "Chart.yaml").write_text(text.replace("ersion: 0.1.0", "ersion: 0.3.0"))
+    (later / "Chart.yaml").write_text(text.replace(f"ersion: {version}", f"ersion: {skipping}"))
     before = await releases.get("deployment", "ebs-provisioner-controller", "-n", NAMESPACE)
 
     said = await releases.refused("upgrade", chart=later)
 
-    assert "- version 0.1.0 is installed, and this is 0.3.0: change by one minor version" in said
+    assert (
+        f"- version {version} is installed, and this is {skipping}: change by one minor version"
+        in said
+    )
     after = await releases.get("deployment", "ebs-provisioner-controller", "-n", NAMESPACE)
     # Its status goes on; its specification does not.
     assert after["metadata"]["generation"] == before["metadata"]["generation"]

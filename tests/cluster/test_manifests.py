@@ -95,7 +95,10 @@ async def test_the_kustomization_of_the_examples_is_the_manifests_with_its_own_n
         if each["kind"] in ("Deployment", "DaemonSet")
         for container in each["spec"]["template"]["spec"]["containers"]
     }
-    assert images == {"REGISTRY/ebs-provisioner:0.1.0"}
+    shipped_tag = yaml.safe_load((MANIFESTS / "kustomization.yaml").read_text())["images"][0][
+        "newTag"
+    ]
+    assert images == {f"REGISTRY/ebs-provisioner:{shipped_tag}"}
 
 
 async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str, api: Api):
@@ -107,7 +110,7 @@ async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str,
     # The standard is enforced there, or the pods would prove nothing.
     careless: dict[str, Any] = {
         "metadata": {"name": "careless"},
-        "spec": {"containers": [{"name": "main", "image": "ebs-provisioner:0.1.0"}]},
+        "spec": {"containers": [{"name": "main", "image": "ebs-provisioner:1"}]},
     }
     with pytest.raises(ApiError, match="violates PodSecurity"):
         await api.create(PODS, careless)

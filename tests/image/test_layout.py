@@ -15,6 +15,8 @@ import pytest
 from image import debian, recipe
 from image.build import Built
 from image.locking import WHEELS
+from image.source import describe
+from tests.documents import ROOT
 from tests.image.opened import Opened
 
 
@@ -58,7 +60,7 @@ def test_its_labels_say_what_it_is(opened: Opened):
 
     assert labels == opened.manifest["annotations"]
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
-    assert re.match(r"\d+\.\d+\.\d+", labels["org.opencontainers.image.version"])
+    assert labels["org.opencontainers.image.version"] == describe(ROOT).version
     assert re.match(r"[0-9a-f]{40}|unknown$", labels["org.opencontainers.image.revision"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -29,7 +31,8 @@ from provisioner.sandbox.programs import (
     staging_replaces,
 )
 
-A = Program("a", "example.org/cmd/a", Module("example.org", "v1.0.0"))
+V1 = "v1.0.0"
+A = Program("a", "example.org/cmd/a", Module("example.org", V1))
 B = Program("b", "example.org/cmd/b", A.module)
 OTHER = Program("other", "example.com/other", Module("example.com/other", "v2.0.0"))
 
@@ -194,3 +197,43 @@ def test_a_module_with_other_libraries_has_a_folder_of_its_own() -> None:
     plain = Module("k8s.io/utils", "v1.2.3")
 
     assert WITH_LIBRARIES.folder != plain.folder
+
+
+def a_release(proxy: Path, path: str, version: str, text: str, requires: str = "") -> None:
+    """Put a module with one file on a proxy, as Go's module proxy serves it."""
+    folder = proxy / path / "@v"
+    folder.mkdir(parents=True, exist_ok=True)
+    go_mod = f"module {path}\n\ngo 1.21\n\n{requires}"
+    (folder / f"{version}.info").write_text(json.dumps({"Version": version}))
+    (folder / f"{version}.mod").write_text(go_mod)
+    with zipfile.ZipFile(folder / f"{version}.zip", "w") as archive:
+        archive.writestr(f"{path}@{version}/go.mod", go_mod)
+        archive.writestr(f"{path}@{version}/a.go", text)
+
+
+def test_a_library_that_two_programs_require_in_two_versions_is_compiled_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With a real compiler, as it decides what is the same; the library imports nothing.
+    proxy, library = tmp_path / "proxy", "example.org/library"
+    for version in ("v1.1.0", "v1.2.0", "v1.3.0"):
+        a_release(proxy, library, version, "package library\n\nvar A = 1\n")
+    user = f'package main\n\nimport _ "{library}"\n\nfunc main() {{}}\n'
+    a_release(proxy, "example.org/x", V1, user, f"require {library} v1.2.0\n")
+    a_release(proxy, "example.org/y", V1, user, f"require {library} v1.3.0\n")
+    a_release(proxy, "k8s.io/kubernetes", "v1.36.3", "package k\n", f"require {library} v1.1.0\n")
+    for variable, value in (("GOPROXY", proxy.as_uri()), ("GOSUMDB", "off")):
+        monkeypatch.setenv(variable, value)
+    work = tmp_path / "work"
+    work.mkdir()
+    modules = [Module(f"example.org/{name}", V1, libraries="v1.36.3") for name in "xy"]
+    maker = GoMaker.find(work, modules)
+    compiled: list[list[str]] = []
+
+    for module in modules:
+        go, folder, _ = maker._source((Program(module.path[-1], module.path, module),))
+        said: list[str] = []
+        go.follow("build", "-v", library, folder=folder, on_line=said.append)
+        compiled.append([line for line in said if " " not in line])
+
+    assert compiled == [[library], []]

@@ -6,7 +6,6 @@ here: the socket has to exist (``node/csi/endpoint.py``), and the outcome is sho
 """
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from provisioner.model.sentences import printable
 from provisioner.node.csi.server import Rpc, untimed
 from provisioner.node.csi.wire import csi_pb2, registration_pb2
 from provisioner.node.metrics.counters import NodeMetrics
+from provisioner.version import our_version
 
 log = structlog.get_logger(__name__)
 
@@ -80,14 +80,6 @@ class Registration:
                 error=self._refusal,
             )
         return registration_pb2.RegistrationStatusResponse()
-
-
-def our_version() -> str:
-    """The distribution's version; "0" in a source tree that was never installed."""
-    try:
-        return version("ebs-provisioner")
-    except PackageNotFoundError:
-        return "0"
 
 
 class Identity:

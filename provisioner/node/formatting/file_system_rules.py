@@ -43,6 +43,8 @@ _EXT_MAGIC = 0xEF53
 _EXT_64BIT = 0x80
 _MOST_LOG_BLOCK = 6  # 64 KiB, the largest block of ext
 _SIZE = re.compile(r"([0-9]{1,9})([kKmM]?)", re.ASCII)
+_RELEASE = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})", re.ASCII)
+_XFS_SINCE = (5, 10)
 _UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 
 # e2fsck's exit code is a sum of bits.
@@ -148,6 +150,44 @@ def check_block_size(file_system: str, attributes: Mapping[str, str], *, page_by
             f"volume attribute blocksize: {asked!r} is larger than this node's memory pages "
             f"({page_bytes} bytes), and its kernel could not mount such an {file_system}; use "
             f"{page_bytes} at most, or nodes with larger pages"
+        )
+
+
+def too_old(file_system: str, kernel: str) -> str:
+    """Why a kernel may not mount a file system with today's features; "" if it does.
+
+    xfs has bigtime and inobtcount since Linux 5.10, and an older kernel refuses to mount it (Linux
+    fs/xfs/libxfs/xfs_format.h of v5.9 and v5.10, read 2026-11-23).
+
+    Args:
+        file_system: one of ``FILE_SYSTEMS``.
+        kernel: its release, as of uname(2): "5.4.0-216-generic".
+    """
+    read = _RELEASE.match(kernel)
+    if file_system != "xfs" or read is None or (int(read[1]), int(read[2])) >= _XFS_SINCE:
+        return ""
+    return (
+        f"this node's kernel, Linux {kernel[:80]}, is older than 5.10 and cannot mount an xfs with "
+        "today's features"
+    )
+
+
+def check_kernel(file_system: str, kernel: str, *, is_legacy_xfs: bool) -> None:
+    """Refuse to make what the node's kernel could not mount: once made, it would stay.
+
+    Args:
+        file_system: one of ``FILE_SYSTEMS``.
+        kernel: its release, as of ``too_old``.
+        is_legacy_xfs: whether an xfs is made without these features.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    why = "" if is_legacy_xfs else too_old(file_system, kernel)
+    if why:
+        raise ValueError(
+            f"{why}; start the node plugin with --legacy-xfs, use ext4, or move the pod to a node "
+            "with a newer kernel"
         )
 
 

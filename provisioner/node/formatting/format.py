@@ -39,7 +39,11 @@ from provisioner.node.formatting.exclusive import (
     unreadable,
     write_mark,
 )
-from provisioner.node.formatting.file_system_rules import check_block_size, mkfs_command
+from provisioner.node.formatting.file_system_rules import (
+    check_block_size,
+    check_kernel,
+    mkfs_command,
+)
 from provisioner.node.formatting.rules import (
     BLKID,
     AskConsent,
@@ -316,18 +320,28 @@ class Formatter:
         except StorageError as error:
             return Consent("", trouble=error.message)
 
-    async def _format(
-        self, opened: ExclusiveDevice, device: Device, wanted: FileSystemRequest, step: Format
-    ) -> Found:
+    def _command(self, device: Device, wanted: FileSystemRequest) -> tuple[str, ...]:
+        """The command line of mkfs, for a file system that this node's kernel mounts.
+
+        Raises:
+            NodeError: INVALID_REQUEST.
+        """
         try:
             command = mkfs_command(
                 wanted.name, wanted.options, device.path, is_legacy_xfs=self._is_legacy_xfs
             )
             check_block_size(wanted.name, wanted.options, page_bytes=mmap.PAGESIZE)
+            check_kernel(wanted.name, os.uname().release, is_legacy_xfs=self._is_legacy_xfs)
         except ValueError as error:
             raise NodeError(
                 Reason.INVALID_REQUEST, f"volume {device.volume_id} is not formatted: {error}"
             ) from error
+        return command
+
+    async def _format(
+        self, opened: ExclusiveDevice, device: Device, wanted: FileSystemRequest, step: Format
+    ) -> Found:
+        command = self._command(device, wanted)
         # Nothing has been written up to here.
         await self._devices.verify(device)
         began_s = time.monotonic()

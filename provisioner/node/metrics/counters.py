@@ -2,6 +2,8 @@
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from provisioner.version import our_version
+
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 
 
@@ -10,6 +12,7 @@ class NodeMetrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        _build_info(registry)
         self.rpcs = Counter(
             "ebs_provisioner_node_rpcs_total",
             "Calls of the kubelet, by method and gRPC code.",
@@ -44,3 +47,8 @@ class NodeMetrics:
             "Running programs such as mkfs, fsck and mount, even if no call waits for them.",
             registry=registry,
         )
+
+
+def _build_info(registry: CollectorRegistry) -> None:
+    name, text = "ebs_provisioner_node_build_info", "Always 1; the label has the version."
+    Gauge(name, text, ["version"], registry=registry).labels(our_version()).set(1)

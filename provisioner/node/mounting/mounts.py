@@ -14,6 +14,7 @@ from typing import TypeVar
 import structlog
 
 from provisioner.model.errors import NodeError, Reason
+from provisioner.node.formatting import file_system_rules
 from provisioner.node.mounting import rules
 from provisioner.node.mounting.rules import Seen
 from provisioner.node.runtime import mount_table_rules
@@ -105,10 +106,12 @@ class Mounts:
             # mount(8) can fail after the kernel has mounted.
             failure = rules.mount_failure(result.output, path, str(device_path))
             was_mounted = await self.clean_up(path)
+            too_old = file_system_rules.too_old(file_system, os.uname().release)
             raise NodeError(
                 Reason.MOUNT_FAILED if was_mounted else failure,
                 f"{device_path} could not be mounted at {path} as {file_system} with "
-                f"{','.join(options)} ({result.ending}): {result.summary}",
+                f"{','.join(options)} ({result.ending}): {result.summary}"
+                + (f"; {too_old}: move the pod to a node with a newer one" if too_old else ""),
             )
         self._verify_mounted(device_path, path)
 

@@ -316,3 +316,25 @@ def test_refuses_an_ext_that_the_kernel_would_not_mount(name, size):
 )
 def test_takes_blocks_that_the_kernel_mounts(name, size, page_bytes):
     rules.check_block_size(name, {"blocksize": size}, page_bytes=page_bytes)
+
+
+@pytest.mark.parametrize("kernel", ["5.4.0-216-generic", "5.9.16", "4.18.0-553.el8_10.x86_64"])
+def test_refuses_an_xfs_that_an_old_kernel_would_not_mount(kernel):
+    with pytest.raises(ValueError, match=rf"Linux {kernel}, is older than 5\.10 .*--legacy-xfs"):
+        rules.check_kernel("xfs", kernel, is_legacy_xfs=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "kernel", "is_legacy_xfs"),
+    [
+        ("xfs", "5.10.0", False),
+        ("xfs", "5.10.245-241.976.amzn2.x86_64", False),
+        ("xfs", "6.12.48+deb13-amd64", False),
+        ("xfs", "10.0", False),
+        ("xfs", "5.4.0", True),
+        ("ext4", "5.4.0", False),
+        ("xfs", "unheard-of", False),
+    ],
+)
+def test_takes_file_systems_that_the_kernel_mounts(name, kernel, is_legacy_xfs):
+    rules.check_kernel(name, kernel, is_legacy_xfs=is_legacy_xfs)

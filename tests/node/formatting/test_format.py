@@ -110,6 +110,28 @@ async def test_blocks_that_the_kernel_would_not_mount_are_refused_before_anythin
     assert workshop.disk.checksum() == before
 
 
+def on_linux(monkeypatch, release):
+    here = os.uname()
+    older = os.uname_result((here.sysname, here.nodename, release, here.version, here.machine))
+    monkeypatch.setattr(os, "uname", lambda: older)
+
+
+async def test_an_xfs_that_an_old_kernel_would_not_mount_is_refused_before_anything_is_written(
+    workshop, monkeypatch
+):
+    on_linux(monkeypatch, "5.4.0-216-generic")
+    before = workshop.disk.checksum()
+
+    with pytest.raises(
+        NodeError, match=r"not formatted: this node's kernel, Linux 5\.4"
+    ) as refused:
+        await workshop.ensure("xfs")
+
+    assert refused.value.reason is Reason.INVALID_REQUEST
+    assert workshop.disk.checksum() == before
+    assert (await workshop.ensure("ext4")).is_new
+
+
 async def test_a_mkfs_that_fails_is_told_in_its_own_words_and_tried_again(workshop):
     with pytest.raises(NodeError, match=r"exit code 1: .*invalid inode size") as failed:
         await workshop.ensure("ext4", inodesize="7")

@@ -70,6 +70,25 @@ async def test_a_failed_mount_that_is_in_use_at_once_is_told_as_it_failed(machin
 
 
 @pytest.mark.parametrize(
+    ("release", "hint"),
+    [("5.4.0-216-generic", "5.4.0-216-generic, is older than 5.10 and cannot"), ("6.1.0", "")],
+)
+async def test_a_kernel_that_is_too_old_for_an_xfs_is_named(machine, monkeypatch, release, hint):
+    disk, here = machine.attach(), os.uname()
+    names = (here.sysname, here.nodename, release, here.version, here.machine)
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(names))
+    machine.fake("mount", "echo wrong fs type, bad option, bad superblock >&2; exit 32")
+
+    with pytest.raises(NodeError, match="bad superblock") as failed:
+        await machine.mounts.mount(
+            disk.node, str(machine.kubelet), file_system="xfs", options=("rw",)
+        )
+
+    assert hint in failed.value.message
+    assert ("is older than" in failed.value.message) is bool(hint)
+
+
+@pytest.mark.parametrize(
     ("ends", "why"), [("exit 32", "exit code 32"), ("kill -9 $$", "ended by SIGKILL")]
 )
 async def test_a_bind_that_fails_after_the_kernel_has_mounted_is_taken_away(machine, ends, why):
