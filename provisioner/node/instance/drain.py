@@ -28,6 +28,7 @@ from provisioner.node.runtime.paths import noted_volume
 from provisioner.node.runtime.sysfs import SystemDirs
 
 _AGAIN_S = 1.0
+_REFUSED = frozenset({Reason.FORBIDDEN, Reason.UNAUTHORIZED})
 _GOING = frozenset(
     {
         CORDONED.key,
@@ -46,7 +47,9 @@ log = structlog.get_logger(__name__)
 async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: float) -> None:
     """Return once the node is known to stay, or the kubelet uses no volume of this driver.
 
-    While the API server does not answer, both are unknown, and the request is repeated.
+    While the API server does not answer, both are unknown, and the request is repeated. If it
+    refuses to answer, because the plugin is being uninstalled and its rights are gone, it waits
+    only for volumes that are mounted here.
 
     Args:
         kube: reads the Node.
@@ -65,6 +68,9 @@ async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: fl
                     node = await _node(kube)
                 except KubeError as error:
                     waits_for = error.message
+                    if error.reason in _REFUSED and not _left(None, kube.driver, dirs, stages):
+                        log.info("may not read the Node, and no volume is mounted: not waiting")
+                        return
                     log.warning("cannot read the Node; will retry", error=error.message)
                     await asyncio.sleep(max(_AGAIN_S, error.retry_after_s or 0.0))
                     continue

@@ -105,6 +105,23 @@ async def test_a_volume_that_is_mounted_though_the_kubelet_uses_it_no_more_is_wa
     assert [each["volumes"] for each in logs if "volumes" in each] == [[str(path)]]
 
 
+@pytest.mark.parametrize("code", [401, 403])
+async def test_a_plugin_that_lost_its_rights_waits_only_while_a_volume_is_mounted(
+    kube: KubeServer, tmp_path: Path, code: int
+):
+    """So uninstalling is not delayed: Helm deletes the rights before the pods have ended."""
+    kube.answers = [lambda: status(code, "Gone", "no rights")] * 1000
+    table = tmp_path / "self" / "mountinfo"
+    table.parent.mkdir()
+    table.write_text(f"36 35 259:1 / {STAGES / '0' / 'globalmount'} rw - ext4 /dev/nvme1n1 rw\n")
+
+    draining = asyncio.ensure_future(drained(kube, dirs=SystemDirs(proc=tmp_path)))
+    await kube.times(2)
+    assert not draining.done()
+    table.write_text("")
+    await draining
+
+
 async def test_a_node_whose_object_is_gone_is_waited_for_while_a_volume_is_staged_there(
     kube: KubeServer, tmp_path: Path
 ):
