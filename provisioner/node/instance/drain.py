@@ -15,6 +15,7 @@ puts what it says among other reasons, in the message).
 """
 
 import asyncio
+from dataclasses import dataclass
 from pathlib import Path
 
 import structlog
@@ -60,35 +61,45 @@ async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: fl
     Raises:
         NodeError: TIMED_OUT, in one sentence.
     """
-    waits_for, logged = "the API server did not answer", ""
+    waits_for = _Waits("the API server did not answer")
     try:
         async with asyncio.timeout(timeout_s):
-            while True:
-                try:
-                    node = await _node(kube)
-                except KubeError as error:
-                    waits_for = error.message
-                    if error.reason in _REFUSED and not _left(None, kube.driver, dirs, stages):
-                        log.info("may not read the Node, and no volume is mounted: not waiting")
-                        return
-                    log.warning("cannot read the Node; will retry", error=error.message)
-                    await asyncio.sleep(max(_AGAIN_S, error.retry_after_s or 0.0))
-                    continue
-                if not (why := why_going(node)):
-                    log.info("the node stays, so there is nothing to wait for", node=kube.node_name)
-                    return
-                left = _left(node, kube.driver, dirs, stages)
-                if not left:
-                    log.info("no volume is left on the node", node=kube.node_name, why=why)
-                    return
-                waits_for = f"still in use: {', '.join(sorted(left))}"
-                if waits_for != logged:
-                    log.info("waiting for the volumes", why=why, volumes=sorted(left))
-                logged = waits_for
-                await asyncio.sleep(_AGAIN_S)
+            while (pause_s := await _look(kube, dirs, stages, waits_for)) is not None:
+                await asyncio.sleep(pause_s)
     except TimeoutError as error:
-        message = f"timed out after {timeout_s:.0f} s on node {kube.node_name}: {waits_for}"
+        message = f"timed out after {timeout_s:.0f} s on node {kube.node_name}: {waits_for.why}"
         raise NodeError(Reason.TIMED_OUT, message) from error
+
+
+@dataclass(slots=True)
+class _Waits:
+    """What is waited for, in words."""
+
+    why: str
+
+
+async def _look(kube: NodeKube, dirs: SystemDirs, stages: Path, waits_for: _Waits) -> float | None:
+    """Look once; return after how many seconds to look again, None if there is no need to."""
+    try:
+        node = await _node(kube)
+    except KubeError as error:
+        waits_for.why = error.message
+        if error.reason in _REFUSED and not _left(None, kube.driver, dirs, stages):
+            log.info("may not read the Node, and no volume is mounted", node=kube.node_name)
+            return None
+        log.warning("cannot read the Node; will retry", error=error.message)
+        return max(_AGAIN_S, error.retry_after_s or 0.0)
+    if not (why := why_going(node)):
+        log.info("the node stays, so there is nothing to wait for", node=kube.node_name)
+        return None
+    left = _left(node, kube.driver, dirs, stages)
+    if not left:
+        log.info("no volume is left on the node", node=kube.node_name, why=why)
+        return None
+    before, waits_for.why = waits_for.why, f"still in use: {', '.join(sorted(left))}"
+    if waits_for.why != before:
+        log.info("waiting for the volumes", why=why, volumes=sorted(left))
+    return _AGAIN_S
 
 
 def why_going(node: NodeView | None) -> str:
