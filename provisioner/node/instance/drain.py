@@ -64,7 +64,9 @@ async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: fl
     waits_for = _Waits("the API server did not answer")
     try:
         async with asyncio.timeout(timeout_s):
-            while (pause_s := await _look(kube, dirs, stages, waits_for)) is not None:
+            while (  # noqa: ASYNC110 -- there is no event to wait for
+                pause_s := await _look(kube, dirs, stages, waits_for)
+            ) is not None:
                 await asyncio.sleep(pause_s)
     except TimeoutError as error:
         message = f"timed out after {timeout_s:.0f} s on node {kube.node_name}: {waits_for.why}"
