@@ -75,6 +75,9 @@ def a_volume(name: str, **source: Json) -> Json:
 
 CSI: Json = {"csi": {"driver": "policies.ebs.test", "volumeHandle": "vol-0123"}}
 HOST_PATH: Json = {"hostPath": {"path": "/"}}
+# The garbage collector deletes what has no owner that exists.
+OWNER: Json = {"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "1-2-3"}
+ORPHANED: Json = {"metadata": {"ownerReferences": [OWNER]}}
 
 
 @contextlib.asynccontextmanager
@@ -174,8 +177,10 @@ async def test_the_controllers_account_gives_nobody_another_volume_or_a_director
             {"spec": {"storageClassName": "mine"}},
             {"spec": {"mountOptions": ["suid"]}},
             {"spec": {"nodeAffinity": pinned("us-east-1a")}},
+            ORPHANED,
         ):
             assert await is_denied(client, volume, change), change
+        assert await is_denied(client, f"{volume}/status", ORPHANED)
         for source in (HOST_PATH, {"nfs": {"server": "evil.example", "path": "/"}}):
             body = a_volume(f"{namespace}-new", **source)
             assert await is_denied(client, PVS, body, "POST"), source
@@ -212,6 +217,29 @@ async def test_the_controllers_account_changes_no_claims_request(
         assert not await is_denied(client, claim, right)
         status = {"status": {"conditions": [{"type": "Resizing", "status": "True"}]}}
         assert not await is_denied(client, f"{claim}/status", status)
+        for path in (claim, f"{claim}/status"):
+            assert await is_denied(client, path, ORPHANED), path
+
+
+async def test_the_controllers_account_has_no_attachment_deleted_by_an_owner(
+    background: Background, api: Api, namespace: str
+):
+    spec = ATTACHMENT["spec"] | {"attacher": "policies.ebs.test"}
+    body = {"metadata": {"name": f"{namespace}-held"}, "spec": spec}
+    attached = {"status": {"attached": True}}
+    async with (
+        kept(api, ATTACHMENTS, body) as attachment,
+        as_account(background, CONTROLLER) as client,
+    ):
+
+        async def in_force() -> bool:
+            return await is_denied(client, attachment, ORPHANED)
+
+        await eventually("the policy is in force", in_force)
+        assert await is_denied(client, f"{attachment}/status", ORPHANED)
+        assert not await is_denied(client, f"{attachment}/status", attached)
+        held = {"metadata": {"finalizers": ["a.test/b"]}}
+        assert not await is_denied(client, attachment, held)
 
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

@@ -30,6 +30,8 @@ from provisioner.node.runtime.sysfs import SystemDirs
 
 _AGAIN_S = 1.0
 _REFUSED = frozenset({Reason.FORBIDDEN, Reason.UNAUTHORIZED})
+_REFUSALS = 3
+"""An API server that has just started refuses, too."""
 _GOING = frozenset(
     {
         CORDONED.key,
@@ -49,8 +51,8 @@ async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: fl
     """Return once the node is known to stay, or the kubelet uses no volume of this driver.
 
     While the API server does not answer, both are unknown, and the request is repeated. If it
-    refuses to answer, because the plugin is being uninstalled and its rights are gone, it waits
-    only for volumes that are mounted here.
+    refuses three times, because the plugin is being uninstalled and its rights are gone, only file
+    systems that are mounted here are waited for.
 
     Args:
         kube: reads the Node.
@@ -78,6 +80,7 @@ class _Waits:
     """What is waited for, in words."""
 
     why: str
+    refusals: int = 0  # one after the other
 
 
 async def _look(kube: NodeKube, dirs: SystemDirs, stages: Path, waits_for: _Waits) -> float | None:
@@ -86,11 +89,14 @@ async def _look(kube: NodeKube, dirs: SystemDirs, stages: Path, waits_for: _Wait
         node = await _node(kube)
     except KubeError as error:
         waits_for.why = error.message
-        if error.reason in _REFUSED and not _left(None, kube.driver, dirs, stages):
+        waits_for.refusals = waits_for.refusals + 1 if error.reason in _REFUSED else 0
+        is_for_good = waits_for.refusals >= _REFUSALS
+        if is_for_good and not _left(None, kube.driver, dirs, stages):
             log.info("may not read the Node, and no volume is mounted", node=kube.node_name)
             return None
         log.warning("cannot read the Node; will retry", error=error.message)
         return max(_AGAIN_S, error.retry_after_s or 0.0)
+    waits_for.refusals = 0
     if not (why := why_going(node)):
         log.info("the node stays, so there is nothing to wait for", node=kube.node_name)
         return None

@@ -116,9 +116,23 @@ async def test_a_plugin_that_lost_its_rights_waits_only_while_a_volume_is_mounte
     table.write_text(f"36 35 259:1 / {STAGES / '0' / 'globalmount'} rw - ext4 /dev/nvme1n1 rw\n")
 
     draining = asyncio.ensure_future(drained(kube, dirs=SystemDirs(proc=tmp_path)))
-    await kube.times(2)
+    await kube.times(4)
     assert not draining.done()
     table.write_text("")
+    await draining
+
+
+async def test_one_refusal_of_an_api_server_that_has_just_started_is_no_reason_to_end(
+    kube: KubeServer,
+):
+    """Raw block volumes are in no mount table, only in the Node."""
+    kube.answers = [lambda: status(403, "Forbidden", "not yet")] * 2
+    kube.has_node(spec=GOES, status=in_use(A))
+
+    draining = asyncio.ensure_future(drained(kube))
+    await kube.times(4)
+    assert not draining.done()
+    kube.has_node(spec=GOES)
     await draining
 
 
