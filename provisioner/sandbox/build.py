@@ -5,6 +5,7 @@ Layout of the cache::
     lock                  held (flock) by the one process that builds
     v1.36.3/              one folder a Kubernetes version: its programs, links to the others
     etcd-v3.6.16/         one folder for each version of another program or document
+    kwok-v0.8.0+v1.36.3/  the same, and whose versions of libraries it is built with
     go/                   Go's caches, kept in bounds after success (``go_cache``)
 
 Each program is linked into ``go/`` and renamed into its folder, so a program that is there is

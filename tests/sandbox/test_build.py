@@ -480,6 +480,24 @@ def test_a_cut_go_mod_of_a_build_that_was_killed_is_not_used(tmp_path: Path) -> 
     assert seen == [False, False, False]
 
 
+def with_libraries(release: str) -> list[Program]:
+    """The same programs, but that ``b`` is built with that Kubernetes' libraries, as kwok is."""
+    own = Program("b", "example.com/b", Module("example.com/b", "v3.0.0", libraries=release))
+    return [own if each.name == "b" else each for each in PROGRAMS]
+
+
+def test_a_program_with_other_libraries_is_made_anew_and_only_that(tmp_path: Path) -> None:
+    run(tmp_path, Maker(), of_its_own("v3.0.0"))
+    for release in ("v1.36.3", "v1.37.2"):
+        maker = Maker()
+        run(tmp_path, maker, with_libraries(release))
+        assert maker.made == ["b"]
+
+    homes = {build.home(tmp_path / V1, with_libraries(each)[1]) for each in ("v1.36.3", "v1.37.2")}
+    assert {each.parent.name for each in homes} == {"b-v3.0.0+v1.36.3", "b-v3.0.0+v1.37.2"}
+    assert all(each.exists() for each in homes)
+
+
 def test_a_proxy_that_cannot_be_reached_is_one_line_and_nothing_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
