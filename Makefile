@@ -112,7 +112,7 @@ conformance: setup
 # docs/kubernetes-versions.md has its results.
 compat: setup
 	$(BIN)/ebs-provisioner sandbox binaries --tests
-	WORKERS=2 $(BIN)/python -m tests.compat
+	WORKERS=$(if $(filter file,$(origin WORKERS)),2,$(WORKERS)) $(BIN)/python -m tests.compat
 
 demo: $(DEMO_SET_UP)
 	$(BIN)/ebs-provisioner sandbox demo

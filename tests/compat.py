@@ -13,8 +13,10 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-from provisioner.sandbox.binaries import ensure_binaries, version_of
-from provisioner.sandbox.programs import CONTROL_PLANE, REAL_NODE, minor_of
+from provisioner.sandbox.binaries import KUBELET_VARIABLE, ensure_binaries, version_of
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.programs import CONTROL_PLANE, REAL_NODE, minor_of, release
+from provisioner.sandbox.real_node import requirements
 
 CHANGED_BY = 34
 """The first minor that serves VolumeAttributesClasses."""
@@ -58,7 +60,7 @@ def row(kubernetes: str, kubelet: str, *, demo: bool, tests: dict[str, int], tod
 
     Args:
         kubernetes: the API server's version, as it says itself.
-        kubelet: the kubelet's.
+        kubelet: the kubelet's; "" if none ran.
         demo: whether it was complete.
         tests: how many tests, failures, errors and skipped ones there were.
         today: the date.
@@ -73,22 +75,62 @@ def row(kubernetes: str, kubelet: str, *, demo: bool, tests: dict[str, int], tod
         f"{ran - bad} of {ran} passed{skipped}",
         today.isoformat(),
     )
-    return f"| {' | '.join(cells)} |"
+    return "|" + "".join(f" {cell} |" if cell else " |" for cell in cells)
 
 
-def _counted(report: Path) -> dict[str, int]:
-    suites = list(ET.parse(report).getroot().iter("testsuite"))  # noqa: S314 - our own
-    return {
+def counted(report: Path) -> dict[str, int]:
+    """Return how many tests, failures, errors and skipped ones pytest's report has.
+
+    Raises:
+        SandboxError: there is no report, or no test ran.
+    """
+    try:
+        suites = list(ET.parse(report).getroot().iter("testsuite"))  # noqa: S314 - our own
+    except (OSError, ET.ParseError) as problem:
+        raise SandboxError(f"pytest ended without a report: {problem}") from problem
+    tests = {
         name: sum(int(suite.get(name, "0")) for suite in suites)
         for name in ("tests", "failures", "errors", "skipped")
     }
+    if tests["tests"] <= tests["skipped"]:
+        raise SandboxError(f"no test ran: {tests['skipped']} were skipped, pytest says why")
+    return tests
 
 
-def main() -> int:
-    """Run it; the exit status is that of a test."""
-    folder = ensure_binaries(programs=(*CONTROL_PLANE, *REAL_NODE))
-    versions = [version_of(name, folder / name) or "?" for name in ("kube-apiserver", "kubelet")]
-    files = chosen(minor_of(versions[0]), nodes_only=versions[0] != versions[1])
+def versions(why: str) -> tuple[str, str]:
+    """Return the API server's version and the kubelet's, "" where no kubelet can run.
+
+    Args:
+        why: why no real node can run here; "" if one can.
+
+    Raises:
+        SandboxError: the programs cannot be had, or another kubelet is wanted where none can run.
+    """
+    folder = ensure_binaries(programs=CONTROL_PLANE if why else (*CONTROL_PLANE, *REAL_NODE))
+    kubernetes = _said("kube-apiserver", folder)
+    if not why:
+        return kubernetes, _said("kubelet", folder)
+    wanted = os.environ.get(KUBELET_VARIABLE)
+    if wanted and release(wanted) != kubernetes:
+        raise SandboxError(f"kubelet {wanted} cannot be tested on this machine: {why}")
+    return kubernetes, ""
+
+
+def _said(name: str, folder: Path) -> str:
+    version = version_of(name, folder / name)
+    if version is None:
+        raise SandboxError(f"{folder / name} does not say which version it is")
+    return version
+
+
+def run() -> int:
+    """Run it and print the row; the exit status is that of a test.
+
+    Raises:
+        SandboxError: there is no row; the text says why.
+    """
+    kubernetes, kubelet = versions(requirements.missing())
+    files = chosen(minor_of(kubernetes), nodes_only=kubelet not in {"", kubernetes})
     command = [sys.executable, "-m", "provisioner.cli", "sandbox", "demo"]
     demo = subprocess.run(command, check=False)
     with tempfile.TemporaryDirectory() as place:
@@ -96,10 +138,20 @@ def main() -> int:
         options = ["--dist", "loadfile", "-n", os.environ.get("WORKERS", "2")]
         command = [sys.executable, "-m", "pytest", *options, f"--junitxml={report}", *files]
         status = subprocess.run(command, check=False).returncode
-        tests = _counted(report)
+        tests = counted(report)
     today = dt.datetime.now(dt.UTC).date()
-    print(row(*versions, demo=demo.returncode == 0, tests=tests, today=today))  # noqa: T201
+    complete = demo.returncode == 0
+    print(row(kubernetes, kubelet, demo=complete, tests=tests, today=today))  # noqa: T201
     return status or demo.returncode
+
+
+def main() -> int:
+    """Run it; the exit status is 1 if there is no row."""
+    try:
+        return run()
+    except SandboxError as problem:
+        print(problem, file=sys.stderr)  # noqa: T201
+        return 1
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ def planned(*words: str) -> list[str]:
     done = subprocess.run(
         ["make", "--file", "Makefile", "--dry-run", "--no-print-directory", *words],
         cwd=ROOT,
+        # What the make that runs the tests was given would count here too.
+        env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,
         check=True,
@@ -42,6 +44,10 @@ def test_the_programs_are_built_before_what_needs_them(
     commands = planned(target)
 
     assert commands.index(build) < first(commands, command)
+
+
+def test_the_processes_of_compat_are_as_many_as_are_asked_for() -> None:
+    assert planned("compat", "WORKERS=3")[-1] == "WORKERS=3 .venv/bin/python -m tests.compat"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Layout of the cache::
     lock                  held (flock) by the one process that builds
     v1.36.3/              one folder a Kubernetes version: its programs, links to the others
     etcd-v3.6.16/         one folder for each version of another program or document
+    kwok-v0.8.0+v1.36.3/  the same, and whose versions of libraries it is built with
     go/                   Go's caches, kept in bounds after success (``go_cache``)
 
 Each program is linked into ``go/`` and renamed into its folder, so a program that is there is
@@ -100,8 +101,9 @@ def _make_all(
     todo: Sequence[Program], folder: Path, cache: Path, progress: Progress, make: Maker | None
 ) -> None:
     work = cache / "go"
-    work.mkdir(parents=True, exist_ok=True)
     _demand_room(cache, work, _needed_free_gb(todo, folder))
+    work.mkdir(parents=True, exist_ok=True)
+    go_cache.begin(work)
     steps = steps_of(todo)
     weights = [1] * len(steps)
     if make is None:
@@ -109,7 +111,6 @@ def _make_all(
         progress("downloading the sources", 0.0)
         make, weights = maker.make, maker.weigh(steps)
     fresh = work / "made"
-    shutil.rmtree(fresh, ignore_errors=True)  # of a build that was killed
     fresh.mkdir()
     for place, step in enumerate(steps):
         label = _label(steps, place)
@@ -145,10 +146,13 @@ def clean(cache: Path, on_wait: Callable[[], None]) -> int:
     """Remove what the compiler keeps between builds, not the programs; how many bytes it had.
 
     Raises:
-        SandboxError: the cache cannot be written.
+        SandboxError: the cache cannot be written; what could not be removed is still there.
     """
     with alone(cache, on_wait):
-        return go_cache.remove(cache / "go")
+        try:
+            return go_cache.remove(cache / "go")
+        except OSError as problem:
+            raise SandboxError(_why_not_written(cache, problem)) from problem
 
 
 @contextlib.contextmanager
@@ -174,11 +178,15 @@ def _needed_free_gb(todo: Sequence[Program], folder: Path) -> int:
 
 
 def _demand_room(cache: Path, work: Path, needed_gb: int) -> None:
-    # What an interrupted build left behind counts: it will not be written again.
-    used = sum(entry.stat().st_size for entry in work.rglob("*") if entry.is_file())
-    free_gb = (shutil.disk_usage(cache).free + used) / 1e9
-    if free_gb < needed_gb:
+    # How much of the compiler's cache this build needs is not known: where there is no room for
+    # both, the cache goes.
+    free_gb = shutil.disk_usage(cache).free / 1e9
+    if free_gb >= needed_gb:
+        return
+    most_gb = free_gb + go_cache.size(work) / 1e9
+    if most_gb < needed_gb:
         raise SandboxError(
-            f"building the control plane needs {needed_gb} GB for a few minutes, {cache} has "
-            f"{free_gb:.1f} GB free: make room, or set XDG_CACHE_HOME to a larger disk"
+            f"building the control plane needs {needed_gb} GB for a few minutes, {cache} has at "
+            f"most {most_gb:.1f} GB free: make room, or set XDG_CACHE_HOME to a larger disk"
         )
+    go_cache.remove(work)

@@ -18,7 +18,7 @@ from provisioner.sandbox import binaries as programs
 from provisioner.sandbox import build
 from provisioner.sandbox.build_display import build_display
 from provisioner.sandbox.errors import SandboxError
-from provisioner.sandbox.installed.archive import ImageArchive, chosen
+from provisioner.sandbox.installed.archive import ImageArchive, chosen, why_other
 from provisioner.sandbox.programs import CHART, CONTROL_PLANE, E2E, REAL_NODE, SANITY
 from provisioner.sandbox.real_node.requirements import all_missing, missing
 
@@ -202,6 +202,8 @@ def up(
         if count and (why := missing()):
             raise SandboxError(why)
         archive = chosen(image) if installed else None
+        if archive and (other := why_other(archive)):
+            print(f"Warning: {other}", file=sys.stderr)
         more = (REAL_NODE if count else ()) + (CHART if installed else ())
         found = have_binaries(*more)
         run_until_signal(
@@ -291,17 +293,18 @@ def demo() -> None:
     with one_line_errors():
         image = _image_at_hand()
         helm = () if isinstance(image, str) else CHART
-        have_binaries(*(() if why else (*REAL_NODE, *helm)))
-        if run_until_signal(told.tell(console, why, image)):
+        found = have_binaries(*(() if why else (*REAL_NODE, *helm)))
+        if run_until_signal(told.tell(console, why, image, binaries=found)):
             sys.exit(128 + signal.SIGINT)
 
 
 def _image_at_hand() -> ImageArchive | str:
-    """Return the newest image of this machine, or why there is none."""
+    """Return the newest image of this machine, or why there is none of this commit."""
     try:
-        return chosen()
+        image = chosen()
     except SandboxError as error:
         return str(error)
+    return why_other(image) or image
 
 
 def run_until_signal(work: Coroutine[Any, Any, None]) -> bool:

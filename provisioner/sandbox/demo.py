@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Awaitable, Sequence
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -125,6 +126,8 @@ async def tell(
     console: Console,
     why_no_real_nodes: str = "",
     image: ImageArchive | str = "there is no image",
+    *,
+    binaries: Path | None = None,
 ) -> None:
     """Start a sandbox, tell the story in it, and end it.
 
@@ -132,6 +135,7 @@ async def tell(
         console: to tell it to.
         why_no_real_nodes: why none can run here, in a clause; "" if they can.
         image: what is installed on real nodes, or why there is none, in a clause.
+        binaries: the programs' folder, with Helm if there is an image; by default found or built.
 
     Raises:
         SandboxError: a step was not seen, or something of a real node is left on this machine.
@@ -142,6 +146,7 @@ async def tell(
         latency="real",
         throttle="documented",
         webhook=True,
+        binaries=binaries,
         real_nodes=0 if why_no_real_nodes else REAL_NODES,
     ) as sandbox:
         real = sandbox.real_nodes

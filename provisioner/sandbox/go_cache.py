@@ -2,6 +2,9 @@
 
 A kubelet that is wanted later then compiles only what is its own. What takes seconds to make again
 is not kept: sources that were unpacked from what was downloaded, and modules of ours.
+
+Go takes the folder of a module for whole if it is there. So nothing is removed in place: it is
+first renamed into the folder ``old``, whose rest the next build removes if this one is killed.
 """
 
 from __future__ import annotations
@@ -18,22 +21,26 @@ _KEPT = {"build", "modules", "path"}
 """What is compiled, what was downloaded, and what the checksum database said (``compiler``)."""
 
 
+def begin(work: Path) -> None:
+    """Remove what an interrupted build left and the next one makes itself, like a cut go.mod."""
+    _remove(work, [each for each in _entries(work) if each.name not in _KEPT])
+
+
 def keep(work: Path, limit_gb: float = KEPT_GB) -> None:
     """Remove from ``work`` what is made again in seconds, and what is older than ``limit_gb``."""
-    for entry in _entries(work):
-        if entry.name not in _KEPT:
-            _remove(entry)
-    for entry in _entries(work / "modules"):
-        if entry.name != "cache":  # the archives are there, and go's notes about them
-            _remove(entry)
+    begin(work)
+    # The archives are in "cache", and go's notes about them.
+    _remove(work, [each for each in _entries(work / "modules") if each.name != "cache"])
     _bound(work, int(limit_gb * 1e9))
 
 
 def _bound(work: Path, limit: int) -> None:
-    # Go takes what is not there for never made, whichever file it is, and renews the time of what
-    # it uses (at most once an hour).
-    files = sorted(((each.stat().st_mtime, each) for each in _files(work)), reverse=True)
-    total = 0
+    # Go takes what is not there for never compiled, whichever file it is, and renews the time of
+    # what it uses (at most once an hour). It does not renew that of a download, and without that
+    # the next build would need a network.
+    compiled = work / "build"
+    files = sorted(((each.stat().st_mtime, each) for each in _files(compiled)), reverse=True)
+    total = size(work) - size(compiled)
     for _, path in files:
         total += path.stat().st_size
         if total > limit:
@@ -46,9 +53,15 @@ def size(work: Path) -> int:
 
 
 def remove(work: Path) -> int:
-    """Remove all of it; how many bytes it had."""
+    """Remove all of it; how many bytes it had.
+
+    Raises:
+        OSError: something of it cannot be removed.
+    """
     had = size(work)
-    shutil.rmtree(work, ignore_errors=True)
+    _remove(work, _entries(work))
+    if work.is_dir():
+        work.rmdir()
     return had
 
 
@@ -63,8 +76,14 @@ def _entries(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
 
 
-def _remove(entry: Path) -> None:
-    if entry.is_dir():
-        shutil.rmtree(entry)
-    else:
-        entry.unlink()
+def _remove(work: Path, entries: list[Path]) -> None:
+    """Remove ``entries`` of ``work``, each of them whole or not at all."""
+    old = work / "old"
+    if old.exists():
+        shutil.rmtree(old)
+    if not entries:
+        return
+    old.mkdir()
+    for number, entry in enumerate(each for each in entries if each != old):
+        entry.rename(old / str(number))
+    shutil.rmtree(old)

@@ -108,10 +108,14 @@ class Module:
     libraries: str = ""
 
     @property
+    def whole_version(self) -> str:
+        """Its version, with that of its libraries; a part of file names."""
+        return f"{self.version}+{self.libraries}" if self.libraries else self.version
+
+    @property
     def folder(self) -> str:
         """A file name that is unique to the module, its version and that of its libraries."""
-        libraries = f"+{self.libraries}" if self.libraries else ""
-        return f"{self.path.replace('/', '_')}@{self.version}{libraries}"
+        return f"{self.path.replace('/', '_')}@{self.whole_version}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +138,11 @@ class Program:
 
     @property
     def version(self) -> str:
-        """The module's, and where a file of ours is its source, what makes this file another."""
+        """The module's with its libraries'; for a file of ours, also what makes this another."""
         source = self.test or self.main
         if source is None:
-            return self.module.version
-        return f"{self.module.version}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
+            return self.module.whole_version
+        return f"{self.module.whole_version}-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}"
 
     @property
     def label(self) -> str:

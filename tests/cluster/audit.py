@@ -60,11 +60,19 @@ def granted(rbac: Path) -> set[Right]:
 
 def records(sandbox: Sandbox, account: str) -> Iterator[dict[str, Any]]:
     """What an account has asked the API server, in this session."""
+    for record in records_of(sandbox, account):
+        if record["user"]["username"] == account:
+            yield record
+
+
+def records_of(sandbox: Sandbox, prefix: str) -> Iterator[dict[str, Any]]:
+    """What the accounts whose names begin like that have asked the API server, in this session."""
     for file in sandbox.plane.audit_log.parent.glob("audit*.log"):
-        for line in file.read_text().splitlines():
-            if account in line and line.endswith("}"):
+        # The API server may be in the middle of writing the last line.
+        for line in file.read_bytes().splitlines(keepends=True):
+            if prefix.encode() in line and line.endswith(b"}\n"):
                 record = json.loads(line)
-                if record["user"]["username"] == account:
+                if record["user"]["username"].startswith(prefix):
                     yield record
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.real_node.file_pods import pod
 from provisioner.sandbox.real_node.image import POD_IMAGE
 from provisioner.sandbox.up import Sandbox
+from tests.cluster.audit import records_of
 from tests.cluster.background import Background
 
 Json = dict[str, Any]
@@ -73,9 +75,23 @@ class Installed:
 
     async def pods(self, component: str) -> list[Json]:
         """The pods of a program that are not about to end."""
+        found = await self.all_pods(component)
+        return [each for each in found if "deletionTimestamp" not in each["metadata"]]
+
+    async def all_pods(self, component: str) -> list[Json]:
+        """All pods of a program, those that are about to end too."""
         selector = f"app.kubernetes.io/name=ebs-provisioner,app.kubernetes.io/component={component}"
         found = await self.get("pods", f"--namespace={COMPONENTS[component]}", "-l", selector)
-        return [each for each in found["items"] if "deletionTimestamp" not in each["metadata"]]
+        return list(found["items"])
+
+    def drains(self, node: str) -> bool:
+        """Whether the drain hook runs on a node; read from outside, as ``kubectl exec`` is slow."""
+        [host] = [each.host for each in self.sandbox.real_nodes if each.name == node]
+        for each in (host.root / "proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it may end while it is read
+                if b"\0node\0drain\0" in each.read_bytes():
+                    return True
+        return False
 
     async def python(self, found: Json, script: str) -> str:
         """Run Python in a pod of ours; what it prints. (There is no shell.)"""
@@ -90,8 +106,8 @@ class Installed:
 
     def requests(self) -> list[Json]:
         """What the product's accounts have asked the API server for, by its audit log."""
-        lines = self.sandbox.plane.audit_log.read_text().splitlines()
-        return [each for line in lines if _is_ours(each := json.loads(line))]
+        accounts = {f"system:serviceaccount:{each}:" for each in COMPONENTS.values()}
+        return [each for prefix in accounts for each in records_of(self.sandbox, prefix)]
 
     # -- a pod that writes all the while
 
@@ -141,8 +157,3 @@ def pod_of(request: Json) -> str:
     """The pod whose token a request had."""
     [name] = request["user"]["extra"].get("authentication.kubernetes.io/pod-name", [""])
     return str(name)
-
-
-def _is_ours(request: Json) -> bool:
-    user = str(request["user"]["username"])
-    return user.startswith(tuple(f"system:serviceaccount:{each}:" for each in COMPONENTS.values()))

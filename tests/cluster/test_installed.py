@@ -223,29 +223,26 @@ async def test_on_a_node_that_goes_the_plugin_stays_until_its_volumes_have_gone(
     where = plugin["metadata"]["name"], f"--namespace={NODE_NAMESPACE}"
     count = await product.written("writer")
 
-    await product.kubectl("cordon", node)
-    await product.kubectl("delete", "pod", *where, "--wait=false")
-
     async def hook_runs() -> bool:
-        words = "import glob; print(*(open(f).read() for f in glob.glob('/proc/[0-9]*/cmdline')))"
-        code, said, _ = await kubectl_tool.run(
-            product.sandbox.plane, "exec", *where, "--", "python3", "-c", words
-        )
-        return code == 0 and "\0drain\0" in said
+        return product.drains(node)
 
-    await asyncio.wait_for(until(hook_runs), AWAY_S)
-    # While it waits, the plugin unmounts; without it, this would take six minutes.
-    await product.kubectl("delete", "pod", "writer", "--wait=false")
-    await product.kubectl("wait", "--for=delete", "pod", *where, f"--timeout={AWAY_S}s")
+    await product.kubectl("cordon", node)
+    try:
+        await product.kubectl("delete", "pod", *where, "--wait=false")
+        await asyncio.wait_for(until(hook_runs), AWAY_S)
+        # While it waits, the plugin unmounts; without it, this would take six minutes.
+        await product.kubectl("delete", "pod", "writer", "--wait=false")
+        await product.kubectl("wait", "--for=delete", "pod", *where, f"--timeout={AWAY_S}s")
 
-    # The new pod is on the other node, as this one is cordoned.
-    await product.starts("reader", "sleep 100000")
-    assert (await product.get("pod", "reader"))["spec"]["nodeName"] != node
-    assert await product.written("reader") >= count
-    assert [str(each) for each in product.sandbox.disks.torn] == []
-    events = await product.get("events", f"--namespace={NODE_NAMESPACE}")
-    assert "FailedPreStopHook" not in {each["reason"] for each in events["items"]}
-    await product.kubectl("uncordon", node)
+        # The new pod is on the other node, as this one is cordoned.
+        await product.starts("reader", "sleep 100000")
+        assert (await product.get("pod", "reader"))["spec"]["nodeName"] != node
+        assert await product.written("reader") >= count
+        assert [str(each) for each in product.sandbox.disks.torn] == []
+        events = await product.get("events", f"--namespace={NODE_NAMESPACE}")
+        assert "FailedPreStopHook" not in {each["reason"] for each in events["items"]}
+    finally:
+        await product.kubectl("uncordon", node)
 
 
 async def test_all_asked_with_tokens_of_their_pods_and_were_refused_nothing(product: Installed):
@@ -276,7 +273,7 @@ async def test_an_uninstall_leaves_volumes_claims_and_pods_and_says_what_is_left
     [attachment] = (await product.get("volumeattachments"))["items"]
     assert attachment["status"]["attached"]
     assert await product.written("reader") == count
-    assert [each for component in COMPONENTS for each in await product.pods(component)] == []
+    assert [each for component in COMPONENTS for each in await product.all_pods(component)] == []
 
 
 async def _all(product: Installed) -> list[Json]:

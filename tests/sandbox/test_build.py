@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -210,6 +211,44 @@ def test_too_little_room_is_told_before_anything_is_built(
     assert maker.made == []
 
 
+def with_free(monkeypatch: pytest.MonkeyPatch, free_gb: float) -> None:
+    usage = type(shutil.disk_usage("/"))(10**12, 0, int(free_gb * 1e9))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+
+
+def an_old_cache(cache: Path, gb: float) -> Path:
+    path = cache / "go" / "build" / "old"
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(int(gb * 1e9))  # of holes: it takes no room
+    return path
+
+
+@pytest.mark.parametrize(("free_gb", "kept"), [(6.5, True), (4.5, False)])
+def test_what_earlier_builds_left_is_removed_where_the_disk_has_no_room_for_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free_gb: float, *, kept: bool
+) -> None:
+    old = an_old_cache(tmp_path, 2)
+    with_free(monkeypatch, free_gb)
+    maker = Maker()
+
+    run(tmp_path, maker)
+
+    assert maker.made == ["a", "b", "c"]
+    assert old.exists() is kept
+
+
+def test_nothing_is_removed_where_that_would_not_make_room_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = an_old_cache(tmp_path, 2)
+    with_free(monkeypatch, 3)
+
+    with pytest.raises(SandboxError, match=r"has at most 5\.0 GB free: make room"):
+        run(tmp_path, Maker())
+    assert old.exists()
+
+
 def a_go(folder: Path, *, says: str = "", status: int = 1, release: str = "1.26.8") -> Compiler:
     """A compiler that prints ``says`` on its error output and ends."""
     path = folder / "go"
@@ -409,6 +448,54 @@ def test_what_the_compiler_keeps_can_be_removed_and_the_programs_stay(tmp_path: 
     assert not (tmp_path / "go").exists()
     assert build.missing(tmp_path / V1, PROGRAMS) == []
     assert build.clean(tmp_path, lambda: None) == 0
+
+
+def test_what_cannot_be_removed_is_not_reported_as_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    an_old_cache(tmp_path, 1)
+
+    def refuse(_: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(shutil, "rmtree", refuse)
+
+    with pytest.raises(SandboxError, match="cannot be written: Permission denied"):
+        build.clean(tmp_path, lambda: None)
+
+
+def test_a_cut_go_mod_of_a_build_that_was_killed_is_not_used(tmp_path: Path) -> None:
+    cut = tmp_path / "go" / PROGRAMS[0].module.folder / "go.mod"
+    cut.parent.mkdir(parents=True)
+    cut.write_text("module ebs-prov")
+    seen: list[bool] = []
+
+    class Looking(Maker):
+        def make(self, step: Step, folder: Path, tell: Tell) -> None:
+            seen.append(cut.exists())
+            super().make(step, folder, tell)
+
+    run(tmp_path, Looking())
+
+    assert seen == [False, False, False]
+
+
+def with_libraries(release: str) -> list[Program]:
+    """The same programs, but that ``b`` is built with that Kubernetes' libraries, as kwok is."""
+    own = Program("b", "example.com/b", Module("example.com/b", "v3.0.0", libraries=release))
+    return [own if each.name == "b" else each for each in PROGRAMS]
+
+
+def test_a_program_with_other_libraries_is_made_anew_and_only_that(tmp_path: Path) -> None:
+    run(tmp_path, Maker(), of_its_own("v3.0.0"))
+    for release in ("v1.36.3", "v1.37.2"):
+        maker = Maker()
+        run(tmp_path, maker, with_libraries(release))
+        assert maker.made == ["b"]
+
+    homes = {build.home(tmp_path / V1, with_libraries(each)[1]) for each in ("v1.36.3", "v1.37.2")}
+    assert {each.parent.name for each in homes} == {"b-v3.0.0+v1.36.3", "b-v3.0.0+v1.37.2"}
+    assert all(each.exists() for each in homes)
 
 
 def test_a_proxy_that_cannot_be_reached_is_one_line_and_nothing_is_made(

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from provisioner.sandbox import commands
 from provisioner.sandbox.binaries import silent
 from provisioner.sandbox.build import build
+from provisioner.sandbox.installed.archive import ImageArchive
 from provisioner.sandbox.maker import Step
 from provisioner.sandbox.programs import (
     CHART,
@@ -173,6 +174,29 @@ def test_an_installation_without_an_image_ends_before_anything_is_built(
     assert result.stderr == (
         f"Error: {tmp_path}/none.tar cannot be read: No such file or directory\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("other", "said"), [("", ""), ("it is of another commit", "Warning: it is of another commit\n")]
+)
+def test_an_installation_warns_of_an_image_of_another_commit(
+    monkeypatch: pytest.MonkeyPatch, other: str, said: str
+) -> None:
+    image = ImageArchive(Path("image.tar"), "ebs-provisioner", "0.1.0", "sha256:0", "amd64")
+    asked: list[dict[str, Any]] = []
+
+    async def started(**options: Any) -> None:
+        asked.append(options)
+
+    monkeypatch.setattr(commands, "missing", lambda: "")
+    monkeypatch.setattr(commands, "chosen", lambda _: image)
+    monkeypatch.setattr(commands, "why_other", lambda _: other)
+    monkeypatch.setattr(commands, "have_binaries", lambda *_: Path("/there"))
+    monkeypatch.setattr(commands, "_up", started)
+    result = CliRunner().invoke(commands.sandbox, ["up", "--real-node", "--installed"])
+
+    assert result.stderr == said
+    assert asked[0]["image"] == image
 
 
 def test_a_cluster_without_any_node_cannot_be() -> None:

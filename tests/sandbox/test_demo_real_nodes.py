@@ -11,17 +11,21 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 from rich.console import Console
 
-from provisioner.sandbox import demo
+from provisioner.sandbox import commands, demo
 from provisioner.sandbox.chapters import cycles, in_tree, moving_file
 from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.installed.archive import ImageArchive
+from provisioner.sandbox.programs import CHART, REAL_NODE
 from provisioner.sandbox.real_node import loops
 from provisioner.sandbox.real_node.cycle_report import Report
 from provisioner.sandbox.real_node.remains import remains
 from provisioner.sandbox.real_node.requirements import missing
 from provisioner.sandbox.up import Sandbox
 
+IMAGE = ImageArchive(Path("image.tar"), "ebs-provisioner", "0.1.0", "sha256:0", "amd64")
 WHY = "a real node needs root: it mounts"
 
 
@@ -78,6 +82,46 @@ async def test_where_they_can_run_there_are_two(started: dict[str, Any], console
     await demo.tell(console)
 
     assert started["real_nodes"] == 2
+
+
+def test_the_sandbox_has_the_programs_that_the_command_has_asked_for(
+    started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of two versions are linked into a folder for each question, not all with Helm."""
+    asked: list[tuple[str, ...]] = []
+
+    def have_binaries(*more: str) -> Path:
+        asked.append(more)
+        return Path("/with-helm")
+
+    monkeypatch.setattr(commands, "all_missing", lambda: "")
+    monkeypatch.setattr(commands, "chosen", lambda: IMAGE)
+    monkeypatch.setattr(commands, "why_other", lambda _: "")
+    monkeypatch.setattr(commands, "have_binaries", have_binaries)
+    result = CliRunner().invoke(commands.sandbox, ["demo"])
+
+    assert result.exit_code == 0, result.output
+    assert asked == [(*REAL_NODE, *CHART)]
+    assert started["binaries"] == Path("/with-helm")
+
+
+def test_an_image_of_another_commit_is_not_installed(
+    started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[Any] = []
+
+    async def tell(_console: Console, _why: str, image: Any, **_: Any) -> None:
+        told.append(image)
+
+    monkeypatch.setattr(demo, "tell", tell)
+    monkeypatch.setattr(commands, "all_missing", lambda: "")
+    monkeypatch.setattr(commands, "chosen", lambda: IMAGE)
+    monkeypatch.setattr(commands, "why_other", lambda _: "it is of another commit")
+    monkeypatch.setattr(commands, "have_binaries", lambda *_: Path("/there"))
+    result = CliRunner().invoke(commands.sandbox, ["demo"])
+
+    assert result.exit_code == 0, result.output
+    assert told == ["it is of another commit"]
 
 
 def test_the_worked_examples_pod_is_changed_for_real_nodes_only_where_it_has_to_be() -> None:

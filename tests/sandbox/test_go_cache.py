@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,53 @@ def test_beyond_the_bound_what_was_not_used_for_longest_is_removed(work: Path) -
     go_cache.keep(work, limit_gb=4e-6)
 
     assert names(work) == {COMPILED, ARCHIVE, CHECKED, "build/01/01-d"}
+
+
+def test_a_download_is_kept_however_long_ago_it_was_made(work: Path) -> None:
+    # Go does not renew its time: the next build would need a network.
+    a_file(work / ARCHIVE, 1_000, age_s=10_000)
+
+    go_cache.keep(work, limit_gb=2e-6)
+
+    assert names(work) == {ARCHIVE, CHECKED}
+
+
+SOURCES = ("modules/k8s.io/api@v1", "modules/k8s.io/client-go@v1")
+
+
+@pytest.mark.parametrize("tidy", [go_cache.keep, go_cache.remove])
+def test_sources_whose_removal_is_interrupted_are_whole_or_gone(
+    work: Path, monkeypatch: pytest.MonkeyPatch, tidy: Callable[[Path], object]
+) -> None:
+    for folder in SOURCES:
+        for name in "abc":
+            a_file(work / folder / f"{name}.go", 10)
+
+    def killed(folder: Path) -> None:
+        next(each for each in folder.rglob("*") if each.is_file()).unlink()
+        raise KeyboardInterrupt
+
+    while True:  # killed once in each removal that it makes
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", killed)
+            try:
+                tidy(work)
+                break
+            except KeyboardInterrupt:
+                left = [work / folder for folder in SOURCES if (work / folder).exists()]
+                assert [len(list(each.iterdir())) for each in left] == [3] * len(left)
+        go_cache.begin(work)
+
+    assert [folder for folder in SOURCES if (work / folder).exists()] == []
+    assert not (work / "old").exists()
+
+
+def test_a_build_begins_with_modules_of_ours_that_it_writes_itself(work: Path) -> None:
+    a_file(work / "old/0/a.go", 10)
+
+    go_cache.begin(work)
+
+    assert names(work) == {COMPILED, ARCHIVE, CHECKED, "modules/k8s.io/api@v1/a.go"}
 
 
 def test_a_cache_that_is_not_there_has_no_size_and_can_be_kept(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,18 @@ def manifest(name: str = NAME, architecture: str = "amd64") -> dict[str, Any]:
     }
 
 
-def written(path: Path, *manifests: Any, at_s: float = 0.0) -> Path:
-    data = json.dumps({"schemaVersion": 2, "manifests": manifests}).encode()
+def written(path: Path, *manifests: Any, at_s: float = 0.0, **labels: str) -> Path:
+    """Write an archive; if there are labels, with a manifest that is annotated with them."""
+    files: dict[str, Any] = {"index.json": {"schemaVersion": 2, "manifests": manifests}}
+    if labels:
+        annotations = {f"org.opencontainers.image.{key}": text for key, text in labels.items()}
+        files[f"blobs/{DIGEST.replace(':', '/')}"] = {"annotations": annotations}
     with tarfile.open(path, "w") as tar:
-        info = tarfile.TarInfo("index.json")
-        info.size = len(data)
-        tar.addfile(info, io.BytesIO(data))
+        for name, content in files.items():
+            data = json.dumps(content).encode()
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
     os.utime(path, (at_s, at_s))
     return path
 
@@ -56,6 +63,58 @@ def test_the_newest_image_for_this_machine_is_chosen(tmp_path: Path) -> None:
     assert archive.chosen(folder=tmp_path, machine="aarch64").path.name == "c.tar"
     older = tmp_path / "a.tar"
     assert archive.chosen(older, folder=tmp_path, machine="x86_64").path == older
+
+
+@pytest.fixture
+def commit(tmp_path: Path) -> str:
+    """The commit of a checkout in the folder ``checkout``."""
+    who = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+
+    def git(*words: str) -> str:
+        argv = ["git", "-C", str(tmp_path / "checkout"), *who, *words]
+        return subprocess.run(argv, check=True, capture_output=True, text=True).stdout.strip()
+
+    (tmp_path / "checkout").mkdir()
+    git("init")
+    git("commit", "--allow-empty", "--message=first")
+    return git("rev-parse", "HEAD")
+
+
+def why_other(folder: Path, revision: str) -> str:
+    image = archive.read(written(folder / "image.tar", manifest(), revision=revision))
+    return archive.why_other(image, folder / "checkout")
+
+
+def test_an_image_of_another_commit_than_the_checkouts_is_one_sentence(
+    tmp_path: Path, commit: str
+) -> None:
+    assert why_other(tmp_path, "0" * 40) == (
+        f"{tmp_path}/image.tar is of another commit (000000000000, and this checkout is at "
+        f"{commit[:12]}): run make image"
+    )
+    assert why_other(tmp_path, commit) == ""
+
+
+def test_an_image_with_changes_that_were_not_committed_is_of_no_commit(
+    tmp_path: Path, commit: str
+) -> None:
+    assert why_other(tmp_path, f"{commit}-dirty") == (
+        f"{tmp_path}/image.tar has changes of {commit[:12]} that were not committed: commit them, "
+        "then run make image"
+    )
+
+
+def test_an_image_that_does_not_say_its_commit_is_not_compared(tmp_path: Path, commit: str) -> None:
+    assert why_other(tmp_path, "unknown") == ""
+    image = archive.read(written(tmp_path / "image.tar", manifest()))
+    assert archive.why_other(image, tmp_path / "checkout") == ""
+
+
+def test_where_there_is_no_checkout_no_image_is_of_another_commit(tmp_path: Path) -> None:
+    assert why_other(tmp_path, "0" * 40) == ""
+    # Nor where git cannot read it.
+    (tmp_path / "checkout/.git").mkdir(parents=True)
+    assert why_other(tmp_path, "0" * 40) == ""
 
 
 def refusal(path: Path | None = None, folder: Path = Path("/nonexistent")) -> str:
@@ -167,6 +226,15 @@ def test_why_a_pod_is_not_ready_is_one_line(
 
     pod = {"metadata": {"namespace": "ns", "name": "pod"}, "status": status}
     assert release.why_not_ready(pod) == why
+
+
+def test_a_pod_that_is_about_to_end_is_not_asked_whether_it_leads() -> None:
+    status = {"conditions": [READY]}
+    stays = {"metadata": {"name": "stays"}, "status": status}
+    ends = {"metadata": {"name": "ends", "deletionTimestamp": "2026-11-23T12:00:00Z"}}
+    starts = {"metadata": {"name": "starts"}, "status": {"conditions": [UNREADY]}}
+
+    assert release.ready_to_stay([stays, ends | {"status": status}, starts]) == ["stays"]
 
 
 def test_what_helm_says_of_our_links_is_left_out() -> None:

@@ -116,6 +116,11 @@ async def test_a_program_that_is_not_there_is_a_failure_that_says_so(world: Worl
         await world.start("nothing", "/nonexistent")
 
 
+async def test_a_command_that_takes_too_long_is_ended_and_named(world: World) -> None:
+    with pytest.raises(SandboxError, match=r"^sleep 60 did not end within 0\.1 s$"):
+        await world.host.run("sleep", "60", timeout_s=0.1)
+
+
 async def test_its_disk_outlives_it_and_the_rest_does_not(world: World) -> None:
     await output(world, "echo kept > /var/lib/file; echo lost > /run/file")
     await world.host.off()

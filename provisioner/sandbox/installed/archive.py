@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import subprocess
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +20,13 @@ from typing import Any, Final
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node.image import ARCHITECTURES
 
-DIST: Final = Path(__file__).parents[3] / "dist"
+CHECKOUT: Final = Path(__file__).parents[3]
+DIST: Final = CHECKOUT / "dist"
 """Where ``make image`` writes it."""
 
 _NAME: Final = "io.containerd.image.name"
+_REVISION: Final = "org.opencontainers.image.revision"
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}(-dirty)?")
 _IMAGE: Final = re.compile(r"(?P<repository>[^@\s]+):(?P<tag>[\w.-]{1,128})")
 
 
@@ -35,6 +39,8 @@ class ImageArchive:
         repository, tag: of the image, as the archive names it.
         digest: of its manifest.
         architecture: as the OCI names it, like amd64.
+        revision: the commit that it was built from, and ``-dirty`` if that had changes; "" if the
+            archive does not say.
     """
 
     path: Path
@@ -42,6 +48,7 @@ class ImageArchive:
     tag: str
     digest: str
     architecture: str
+    revision: str = ""
 
     @property
     def name(self) -> str:
@@ -66,28 +73,80 @@ def read(path: Path) -> ImageArchive:
             index = tar.extractfile("index.json")
             assert index is not None, "index.json is no file"
             manifests = json.load(index)["manifests"]
-        if len(manifests) != 1:
-            raise SandboxError(
-                f"{path} holds {len(manifests)} images, and one is expected: make image writes one "
-                "for each architecture"
-            )
-        return _image(path, manifests[0])
+            if len(manifests) != 1:
+                raise SandboxError(
+                    f"{path} holds {len(manifests)} images, and one is expected: make image writes "
+                    "one for each architecture"
+                )
+            return _image(path, manifests[0], _revision(tar, manifests[0]["digest"]))
     except OSError as problem:
         raise SandboxError(f"{path} cannot be read: {problem.strerror or problem}") from problem
-    except (tarfile.TarError, ValueError, KeyError, TypeError, AssertionError) as problem:
+    except (
+        tarfile.TarError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        AssertionError,
+    ) as problem:
         raise SandboxError(
             f"{path} is not an image's archive as make image writes it (an OCI image layout)"
         ) from problem
 
 
-def _image(path: Path, manifest: dict[str, Any]) -> ImageArchive:
+def _revision(tar: tarfile.TarFile, digest: str) -> str:
+    name = f"blobs/{digest.replace(':', '/')}"
+    if name not in tar.getnames() or (file := tar.extractfile(name)) is None:
+        return ""
+    revision = str(json.load(file).get("annotations", {}).get(_REVISION, ""))
+    return revision if _COMMIT.fullmatch(revision) else ""
+
+
+def _image(path: Path, manifest: dict[str, Any], revision: str) -> ImageArchive:
     named = _IMAGE.fullmatch(manifest["annotations"][_NAME])
     if named is None:
         raise ValueError("its image has no name with a tag")
     where = manifest["platform"]
     return ImageArchive(
-        path, named["repository"], named["tag"], manifest["digest"], where["architecture"]
+        *(path, named["repository"], named["tag"], manifest["digest"], where["architecture"]),
+        revision=revision,
     )
+
+
+def why_other(image: ImageArchive, checkout: Path = CHECKOUT) -> str:
+    """Return why an image is not of this checkout's commit, in a clause; "" if it is.
+
+    An image of changes that were not committed is of no commit. Changes that the checkout has now
+    are not looked for. Where the image or git does not say which commit, the answer is "".
+    """
+    commit = _commit_of(checkout)
+    if not commit or image.revision in {"", commit}:
+        return ""
+    built_from, _, dirty = image.revision.partition("-")
+    if dirty:
+        return (
+            f"{image.path} has changes of {built_from[:12]} that were not committed: commit them, "
+            "then run make image"
+        )
+    return (
+        f"{image.path} is of another commit ({built_from[:12]}, and this checkout is at "
+        f"{commit[:12]}): run make image"
+    )
+
+
+def _commit_of(checkout: Path) -> str:
+    if not (checkout / ".git").exists():
+        return ""  # else git would answer for a repository around it
+    try:
+        run = subprocess.run(
+            ("git", "-C", str(checkout), "rev-parse", "HEAD"),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:
+        return ""
+    return run.stdout.strip() if run.returncode == 0 else ""
 
 
 def chosen(path: Path | None = None, folder: Path = DIST, machine: str = "") -> ImageArchive:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -25,11 +25,8 @@ NODE_NAMESPACE: Final = "ebs-provisioner-node"
 
 _WAIT_S: Final = 180
 _ELECTED_S: Final = 90.0
-_CONTROLLERS: Final = (
-    f"/api/v1/namespaces/{NAMESPACE}/pods"
-    "?labelSelector=app.kubernetes.io/name%3Debs-provisioner,"
-    "app.kubernetes.io/component%3Dcontroller"
-)
+_OURS: Final = "labelSelector=app.kubernetes.io/name%3Debs-provisioner,app.kubernetes.io/component"
+_CONTROLLERS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods?{_OURS}%3Dcontroller"
 
 Json = dict[str, Any]
 
@@ -112,7 +109,9 @@ class Release:
         Raises:
             SandboxError: something does not go.
         """
-        return await self._helm("uninstall", *self._waiting())
+        said = await self._helm("uninstall", *self._waiting())
+        await self._plane.crew.unless_failed(until(self._gone), _WAIT_S, "the end of its pods")
+        return said
 
     async def test(self) -> str:
         """Run ``helm test``; what it printed.
@@ -175,10 +174,26 @@ class Release:
 
     async def _leads(self) -> bool:
         pods = (await self._plane.api.get(_CONTROLLERS))["items"]
-        names = [each["metadata"]["name"] for each in pods if not why_not_ready(each)]
+        names = ready_to_stay(pods)
         paths = [f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics" for name in names]
         told = await asyncio.gather(*(self._plane.api.get(path) for path in paths))
         return any("\nebs_provisioner_leader 1.0\n" in each for each in told)
+
+    async def _gone(self) -> bool:
+        # Helm waits only for the Deployments and the DaemonSet; their pods end later. The pod of
+        # helm test has no component.
+        paths = [f"/api/v1/namespaces/{each}/pods?{_OURS}" for each in (NAMESPACE, NODE_NAMESPACE)]
+        found = await asyncio.gather(*(self._plane.api.get(path) for path in paths))
+        return not any(each["items"] for each in found)
+
+
+def ready_to_stay(pods: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return the names of the pods that are ready and not about to end: one that ends may lead."""
+    return [
+        each["metadata"]["name"]
+        for each in pods
+        if not each["metadata"].get("deletionTimestamp") and not why_not_ready(each)
+    ]
 
 
 def why_not_ready(pod: Mapping[str, Any]) -> str:

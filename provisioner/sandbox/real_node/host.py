@@ -167,11 +167,11 @@ class Host:
         self._command(do="kill", name=name, signal=int(number))
         await self._answer(f"the end of {name}", ended)
 
-    async def run(self, *argv: str) -> tuple[int, str, str]:
+    async def run(self, *argv: str, timeout_s: float = _RUN_TIMEOUT_S) -> tuple[int, str, str]:
         """Run a program in the node's namespaces; its exit code, output and errors.
 
         Raises:
-            SandboxError: it took more than a minute.
+            SandboxError: it took more than ``timeout_s``; it is killed then.
         """
         namespaces = (f"--target={self.pid}", "--mount", "--pid", "--net")
         process = await asyncio.create_subprocess_exec(
@@ -179,16 +179,19 @@ class Host:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
         )
         try:
-            async with asyncio.timeout(_RUN_TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 output, errors = await process.communicate()
         except TimeoutError as late:
             what = " ".join(argv)
-            raise SandboxError(f"{what} did not end within {_RUN_TIMEOUT_S:g} s") from late
+            raise SandboxError(f"{what} did not end within {timeout_s:g} s") from late
         finally:
             if process.returncode is None:
-                process.kill()
+                # Its group: nsenter has forked, and the command holds the pipes.
+                with suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
                 await process.wait()
         return process.returncode or 0, output.decode(), errors.decode()
 

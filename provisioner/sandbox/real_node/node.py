@@ -39,6 +39,8 @@ _WITHOUT_CONTAINERD_S: Final = 10.0
 _QUICK_END_S: Final = 3.0
 _MOST_QUICK_ENDS: Final = 3
 READY_TIMEOUT_S: Final = 60.0
+_IMPORT_TIMEOUT_S: Final = 300.0
+"""Of hundreds of megabytes, on all nodes at once, on a busy machine."""
 
 LABEL: Final = "ebs-provisioner.io/sandbox-node"
 """With the value "real": what a pod selects that shall really run."""
@@ -348,11 +350,12 @@ class RealNode:
         """Give the node images for its pods, see ``image.write``; its disk keeps them.
 
         Raises:
-            SandboxError: containerd refuses them.
+            SandboxError: containerd refuses them, or took more than five minutes.
         """
         code, _, errors = await self.host.run(
             *("ctr", f"--address={configs.SOCKET}", "--namespace=k8s.io"),
             *("images", "import", f"--snapshotter={self._snapshotter}", str(tar)),
+            timeout_s=_IMPORT_TIMEOUT_S,
         )
         if code:
             raise SandboxError(f"the images of {self.name} cannot be had: {errors.strip()}")
