@@ -39,7 +39,7 @@ class _InContainer(Replica):
 
     def begin(self) -> None:
         self._life_began = len(self.log)
-        self._address = f"127.0.0.1:{control_plane.free_port()}"
+        self.address = f"127.0.0.1:{control_plane.free_port()}"
         _, *words = self._program()
         kubeconfig = words[words.index("--kubeconfig") + 1]
         # The sandbox's own is root's alone, and names files of the machine.
@@ -61,7 +61,7 @@ class _InContainer(Replica):
             *("--mount", f"type=bind,src={known},dst=/ca.crt,options=rbind:ro"),
             *(f"--env={key}={value}" for key, value in environment.items()),
         ]
-        command = (self.program, *words, "--metrics-address", self._address, *self._options)
+        command = (self.program, *words, "--metrics-address", self.address, *self._options)
         with self.log_file.open("ab") as output:
             self._process = subprocess.Popen(
                 self.engine.argv(self.name, *command, options=options),

@@ -103,7 +103,8 @@ async def test_a_node_reaches_the_api_server_and_has_an_address_of_its_own(tmp_p
         # Not by the machine's loopback: the node has one of its own.
         assert await said(host, "127.0.0.1", a.port) == ""
         _, output, _ = await host.run("ip", "-brief", "-4", "address")
-        assert [line.split()[-1] for line in output.splitlines()] == ["127.0.0.1/8", "10.1.2.3/32"]
+        addresses = [each for line in output.splitlines() for each in line.split()[2:]]
+        assert addresses == ["127.0.0.1/8", "169.254.169.254/32", "10.1.2.3/32"]
 
 
 async def test_nodes_reach_each_other(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ async def test_a_device_whose_closing_hangs_holds_up_no_other(
         if len(closed) == 1:
             hanging()
 
-    monkeypatch.setattr(formatting, "os", SimpleNamespace(close=close))
+    monkeypatch.setattr(formatting, "os", SimpleNamespace(close=close, uname=os.uname))
     waiting = asyncio.create_task(formatter.ensure(device, WISH, "blank"))
     assert await asyncio.to_thread(hanging.begun.wait, 10)
 
