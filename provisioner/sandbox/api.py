@@ -33,8 +33,11 @@ class ApiError(SandboxError):
 class Api:
     """Speaks JSON with one API server; an async context manager."""
 
-    def __init__(self, server: str, authority: Path, token: str) -> None:
+    def __init__(
+        self, server: str, authority: Path, token: str, user_agent: str = "ebs-provisioner-sandbox"
+    ) -> None:
         self.server = server
+        self.user_agent = user_agent
         self.authority = authority
         self.token = token
         self._session: aiohttp.ClientSession | None = None
@@ -44,7 +47,7 @@ class Api:
         self._session = aiohttp.ClientSession(
             self.server,
             connector=aiohttp.TCPConnector(ssl=context, limit=64),
-            headers={"Authorization": f"Bearer {self.token}"},
+            headers={"Authorization": f"Bearer {self.token}", "User-Agent": self.user_agent},
             timeout=TIMEOUT,
         )
         return self

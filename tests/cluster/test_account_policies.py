@@ -14,6 +14,7 @@ import pytest
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.installation import MANIFESTS
 from provisioner.sandbox.kubectl import kubectl
+from tests.cluster.audit import THIEF
 from tests.cluster.background import Background
 from tests.cluster.hands import PVS, pods_of
 from tests.cluster.replicas import eventually
@@ -43,7 +44,7 @@ async def as_account(background: Background, account: str) -> AsyncIterator[Api]
     await kubectl(plane, "apply", "-f", str(MANIFESTS / "node/namespace.yaml"))
     await kubectl(plane, "apply", *files)
     token = await background.call(plane.service_account_token(namespace, account))
-    async with Api(plane.server, plane.credentials.authority, token) as client:
+    async with Api(plane.server, plane.credentials.authority, token, THIEF) as client:
         yield client
 
 
