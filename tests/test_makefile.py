@@ -14,9 +14,9 @@ RIGHTS = "tests/cluster/test_rights.py"
 BINARIES = ".venv/bin/ebs-provisioner sandbox binaries"
 
 
-def planned(*words: str) -> list[str]:
+def printed_by(*words: str) -> str:
     done = subprocess.run(
-        ["make", "--file", "Makefile", "--dry-run", "--no-print-directory", *words],
+        ["make", "--file", "Makefile", "--no-print-directory", *words],
         cwd=ROOT,
         # What the make that runs the tests was given would count here too.
         env={"PATH": os.environ["PATH"]},
@@ -25,7 +25,11 @@ def planned(*words: str) -> list[str]:
         check=True,
         timeout=60,
     )
-    return done.stdout.splitlines()
+    return done.stdout
+
+
+def planned(*words: str) -> list[str]:
+    return printed_by("--dry-run", *words).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -56,17 +60,8 @@ def test_the_processes_of_compat_are_as_many_as_are_asked_for() -> None:
 )
 def test_the_kubernetes_that_is_named_is_the_sandboxs(words: list[str], printed: list[str]) -> None:
     rule = "show: ; @echo $$SANDBOX_KUBERNETES $$SANDBOX_KUBELET"
-    done = subprocess.run(
-        ["make", "--file", "Makefile", "--no-print-directory", f"--eval={rule}", "show", *words],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"]},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
 
-    assert done.stdout.split() == printed
+    assert printed_by(f"--eval={rule}", "show", *words).split() == printed
 
 
 def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:

@@ -61,6 +61,15 @@ async def is_denied(client: Api, path: str, change: Json | None, method: str = "
     return False
 
 
+async def in_force(client: Api, path: str, change: Json) -> None:
+    """Wait until a change is denied: a policy counts a moment after it was written."""
+
+    async def denied() -> bool:
+        return await is_denied(client, path, change)
+
+    await eventually("the policy is in force", denied)
+
+
 def a_volume(name: str, **source: Json) -> Json:
     return {
         "metadata": {"name": name, "annotations": {"a": "b"}},
@@ -104,10 +113,7 @@ async def test_the_webhooks_account_writes_labels_and_affinities_and_nothing_els
     async with as_account(background, WEBHOOK) as client:
         theft = {"spec": {"claimRef": {"namespace": "shop", "name": "mine"}}}
 
-        async def in_force() -> bool:
-            return await is_denied(client, volume, theft)
-
-        await eventually("the policy is in force", in_force)
+        await in_force(client, volume, theft)
         for change in (
             {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
             {"spec": {"storageClassName": "mine"}},
@@ -139,11 +145,7 @@ async def test_the_controllers_account_writes_of_nodes_what_is_its_own(
         return {"spec": {"taints": [*others, {"key": key, "effect": effect}]}}
 
     async with as_account(background, CONTROLLER) as client:
-
-        async def in_force() -> bool:
-            return await is_denied(client, node, {"spec": {"unschedulable": True}})
-
-        await eventually("the policy is in force", in_force)
+        await in_force(client, node, {"spec": {"unschedulable": True}})
         for change in (
             tainted("example.com/mine"),
             {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
@@ -168,11 +170,7 @@ async def test_the_controllers_account_gives_nobody_another_volume_or_a_director
         as_account(background, CONTROLLER) as client,
         kept(api, PVS, a_volume(f"{namespace}-host", **HOST_PATH)) as directory,
     ):
-
-        async def in_force() -> bool:
-            return await is_denied(client, volume, theft)
-
-        await eventually("the policy is in force", in_force)
+        await in_force(client, volume, theft)
         for change in (
             {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
             {"spec": {"storageClassName": "mine"}},
@@ -208,11 +206,7 @@ async def test_the_controllers_account_changes_no_claims_request(
     }
     claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
     async with kept(api, claims, body) as claim, as_account(background, CONTROLLER) as client:
-
-        async def in_force() -> bool:
-            return await is_denied(client, claim, {"spec": {"volumeName": "somebodys"}})
-
-        await eventually("the policy is in force", in_force)
+        await in_force(client, claim, {"spec": {"volumeName": "somebodys"}})
         right = {"metadata": {"annotations": {"ebs-provisioner.io/zone": "us-east-1a"}}}
         assert not await is_denied(client, claim, right)
         status = {"status": {"conditions": [{"type": "Resizing", "status": "True"}]}}
@@ -231,11 +225,7 @@ async def test_the_controllers_account_has_no_attachment_deleted_by_an_owner(
         kept(api, ATTACHMENTS, body) as attachment,
         as_account(background, CONTROLLER) as client,
     ):
-
-        async def in_force() -> bool:
-            return await is_denied(client, attachment, ORPHANED)
-
-        await eventually("the policy is in force", in_force)
+        await in_force(client, attachment, ORPHANED)
         assert not await is_denied(client, f"{attachment}/status", attached)
         held = {"metadata": {"finalizers": ["a.test/b"]}}
         assert not await is_denied(client, attachment, held)

@@ -174,20 +174,25 @@ def test_a_second_process_waits_for_the_first_and_builds_nothing(tmp_path: Path)
     assert (first.made, second.made) == (["a", "b", "c"], [])
 
 
+def killed_at(line: str, script: str, folder: Path) -> None:
+    """Run a Python script on a folder, and kill it once it has printed this line."""
+    root = str(Path(build.__file__).parents[2])
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(folder)], stdout=subprocess.PIPE, cwd=root
+    ) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == f"{line}\n".encode()
+        builder.kill()
+        builder.wait()
+
+
 def test_the_lock_of_a_builder_that_was_killed_is_free(tmp_path: Path) -> None:
     script = (
         "import sys, time, pathlib; from provisioner.sandbox import build\n"
         "with build.alone(pathlib.Path(sys.argv[1]), lambda: None):\n"
         "    print('held', flush=True); time.sleep(60)\n"
     )
-    root = str(Path(build.__file__).parents[2])
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=root
-    ) as owner:
-        assert owner.stdout is not None
-        assert owner.stdout.readline() == b"held\n"
-        owner.kill()
-        owner.wait()
+    killed_at("held", script, tmp_path)
 
     with build.alone(tmp_path, lambda: pytest.fail("it had to wait")):
         pass
@@ -408,14 +413,7 @@ cache = pathlib.Path(sys.argv[1])
 programs = [Program(n, n, Module(f"example.org/{n}", "v1.0.0")) for n in "abc"]
 build.build(programs, cache / "v1.0.0", cache, lambda *_: None, make)
 """
-    root = str(Path(build.__file__).parents[2])
-    with subprocess.Popen(
-        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, cwd=root
-    ) as builder:
-        assert builder.stdout is not None
-        assert builder.stdout.readline() == b"in b\n"
-        builder.kill()
-        builder.wait()
+    killed_at("in b", script, tmp_path)
     assert [path.name for path in (tmp_path / V1).iterdir()] == ["a"]
 
     second = Maker()
