@@ -28,7 +28,7 @@ from provisioner.model.volume import Volume, VolumeState
 
 # Younger ones may be on their way to a PersistentVolume.
 MIN_AGE = timedelta(hours=1)
-KIND = "ebs-provisioner.io/orphans"
+KIND = "OrphanPlan"
 VERSION = 1
 _GONE = (VolumeState.DELETING, VolumeState.DELETED)
 
