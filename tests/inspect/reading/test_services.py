@@ -3,7 +3,7 @@
 import pytest
 from botocore.exceptions import ClientError
 
-from provisioner.inspect.reading import aws
+from provisioner.inspect.reading import services
 from provisioner.model.errors import Reason, StorageError
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 
@@ -14,8 +14,8 @@ async def test_an_endpoint_that_nobody_serves_is_one_sentence(monkeypatch: pytes
         monkeypatch.setenv(name, value)
 
     with pytest.raises(StorageError) as refused:
-        await aws.read_all(
-            aws.QUOTAS, "eu-west-1", "list_service_quotas", "Quotas", ServiceCode="ebs"
+        await services.read_all(
+            services.QUOTAS, "eu-west-1", "list_service_quotas", "Quotas", ServiceCode="ebs"
         )
 
     assert refused.value.reason is Reason.UNREACHABLE
@@ -35,9 +35,9 @@ async def test_a_refusal_has_its_reason(code: str, reason: Reason, monkeypatch: 
     def refuse(*_: object) -> None:
         raise ClientError({"Error": {"Code": code, "Message": "no"}}, "GetProducts")
 
-    monkeypatch.setattr(aws, "_client", refuse)
+    monkeypatch.setattr(services, "_client", refuse)
 
     with pytest.raises(StorageError, match=f"pricing get_products: {code}: no") as refused:
-        await aws.read_one(aws.PRICES, aws.PRICES_REGION, "get_products")
+        await services.read_one(services.PRICES, services.PRICES_REGION, "get_products")
 
     assert refused.value.reason is reason
