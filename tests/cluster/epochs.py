@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from provisioner.controller import app
+from provisioner.model import leadership
 from provisioner.model.names import LED_SINCE
 from provisioner.sandbox.api import Api
 from tests.cluster import hands
@@ -20,7 +20,7 @@ async def of_ours(api: Api, driver: str = DRIVER) -> None:
     now = datetime.now(UTC)
     renewed = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     proof = f"{now - _LASTED:%Y-%m-%dT%H:%M:%SZ}  {renewed}"
-    for name in app.lease_names(driver):
+    for name in leadership.lease_names(driver):
         await hands.discard(api, f"{LEASES}/{name}")
         lease = {
             "metadata": {"name": name, "annotations": {LED_SINCE: proof}},
@@ -32,7 +32,7 @@ async def of_ours(api: Api, driver: str = DRIVER) -> None:
 async def let_read_leases(api: Api, name: str, *drivers: str) -> None:
     """Give the controller of the manifests the rights to the leases of drivers of other names."""
     about = {"metadata": {"name": name}}
-    names = [lease for driver in drivers for lease in app.lease_names(driver)]
+    names = [lease for driver in drivers for lease in leadership.lease_names(driver)]
     rule = {
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],
