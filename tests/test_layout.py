@@ -121,6 +121,9 @@ ALLOWED: dict[str, set[str]] = {
         *("classes", "controller.placement", "controller.provisioning", "kube"),
     },
     "inspect.limit_table": {"controller.nodes"},
+    "inspect.orphans": {
+        *("inspect.command_line", "inspect.reading", "inspect.terminal", "ec2", "kube"),
+    },
     "inspect.volumes": {
         *("inspect.command_line", "inspect.terminal", "ec2", "kube", "region"),
     },
