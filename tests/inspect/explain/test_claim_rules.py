@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec import structs
@@ -26,7 +27,7 @@ from tests.inspect.explain.views import (
 )
 
 
-def pending(**changes: object) -> list[str]:
+def pending(**changes: Any) -> list[str]:
     return first_causes(view(claims=(claim_view(**changes),)))
 
 

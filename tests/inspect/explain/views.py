@@ -27,7 +27,7 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim, ClaimStatus, Condition
 from provisioner.model.errors import Reason
 from provisioner.model.leadership import lease_names
-from provisioner.model.meta import ObjectMeta
+from provisioner.model.meta import ObjectMeta, ObjectReference
 from provisioner.model.node import (
     Allocatable,
     CsiNode,
@@ -92,7 +92,7 @@ def pv_of(
     usual: dict[str, Any] = {"policy": "Delete", "handle": VOLUME, "deleting": False}
     known = usual | changes
     terms = [{"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": [zone]}]}]
-    ref = p.ObjectReference(namespace="shop", name="data", uid=UID)
+    ref = ObjectReference(namespace="shop", name="data", uid=UID)
     return p.PlacedVolume(
         metadata=ObjectMeta(
             name=name,
