@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check_rules import Check, Findings, NodeZone
+from provisioner.inspect.classes import check_rules as rules
+from provisioner.inspect.classes.check_rules import Check, Findings, NodeZone
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.storage_class import StorageClass
 

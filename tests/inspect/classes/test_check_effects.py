@@ -1,7 +1,7 @@
 """What a class does: parameter by parameter, and for claims of several sizes."""
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.inspect import class_check_rules as rules
+from provisioner.inspect.classes import check_rules as rules
 from tests.builders import a_class
 
 

@@ -1,8 +1,8 @@
 """Where a class lets volumes be made, zone by zone."""
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check_rules import NodeZone
+from provisioner.inspect.classes import check_rules as rules
+from provisioner.inspect.classes.check_rules import NodeZone
 from provisioner.model.storage_class import StorageClass
 from tests.builders import a_class, a_term
 

@@ -4,8 +4,8 @@ import pytest
 
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.provisioning.plan_rules import Plan, plan
-from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check_rules import Findings
+from provisioner.inspect.classes import check_rules as rules
+from provisioner.inspect.classes.check_rules import Findings
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import TopologyTerm

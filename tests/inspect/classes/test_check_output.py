@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.inspect.test_class_check import MISSPELT, SOUND, Captured, a_file, checked
+from tests.inspect.classes.test_check import MISSPELT, SOUND, Captured, a_file, checked
 
 KMS = {"kmsKeyId": "alias/mine", "encrypted": "false"}
 

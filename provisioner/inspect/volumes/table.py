@@ -1,4 +1,4 @@
-"""``ebs-provisioner volumes``: reads the API server and EC2, and changes neither.
+"""``kubectl ebs volumes``: reads the API server and EC2, and changes neither.
 
 Kubernetes has what is requested, EC2 what exists; if they differ, both are shown. EC2 is read
 after Kubernetes, so a volume that is shown as "not in EC2" really is missing.
@@ -13,6 +13,7 @@ from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
+from provisioner.inspect.terminal.table_rules import NOTHING, table
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
@@ -23,7 +24,6 @@ from provisioner.model.modification import Modification, ModificationState
 from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
-from provisioner.model.sentences import printable
 from provisioner.model.volume import GIB, Volume
 from provisioner.region import find_region
 
@@ -31,8 +31,6 @@ HEADINGS = (
     *("CLAIM", "PV", "VOLUME", "ZONE", "TYPE", "SIZE", "IOPS", "MIB/S", "STATE"),
     *("MODIFICATION", "LEFT", "SNAPSHOTS"),
 )
-NOTHING = "-"
-_APART = "   "
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,12 +169,7 @@ def _allowance(
 
 def lines(seen: Sequence[Row]) -> Iterator[str]:
     """The table, line by line, sorted by claim; columns are as wide as their longest cell."""
-    cells = (_cells(each) for each in sorted(seen, key=_sort_key))
-    rows = [HEADINGS, *(tuple(map(printable, row)) for row in cells)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        wide = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield _APART.join(wide).rstrip()
+    yield from table(HEADINGS, map(_cells, sorted(seen, key=_sort_key)))
 
 
 def is_of(persistent_volume: PersistentVolume, claim: Claim) -> bool:

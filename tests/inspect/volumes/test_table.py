@@ -1,4 +1,4 @@
-"""The table of ``ebs-provisioner volumes``: one row a volume, what is wanted beside what is."""
+"""The table of ``kubectl ebs volumes``: one row a volume, what is wanted beside what is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.inspect.volumes import HEADINGS, Allowance, Row, is_of, lines
+from provisioner.inspect.volumes.table import HEADINGS, Allowance, Row, is_of, lines
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.meta import ObjectReference

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from provisioner import cli
-from provisioner.inspect import class_check
-from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check import Question, node_zones, read_file, report
-from provisioner.inspect.class_check_rules import NodeZone
+from provisioner.inspect.classes import check as class_check
+from provisioner.inspect.classes import check_rules as rules
+from provisioner.inspect.classes.check import Question, node_zones, read_file, report
+from provisioner.inspect.classes.check_rules import NodeZone
 from provisioner.model.storage_class import StorageClass
 from tests.builders import DRIVER, a_csi_node, a_node
 from tests.documents import section

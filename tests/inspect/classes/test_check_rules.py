@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.inspect import class_check_rules as rules
-from provisioner.inspect.class_check_rules import Findings, NodeZone
+from provisioner.inspect.classes import check_rules as rules
+from provisioner.inspect.classes.check_rules import Findings, NodeZone
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import TopologyRequirement, TopologyTerm
