@@ -342,6 +342,13 @@ def test_the_account_is_held_to_what_the_code_writes_on_nodes():
     }
 
 
+def test_the_account_is_held_to_the_default_driver_in_persistent_volumes():
+    held = the("ValidatingAdmissionPolicy", "ebs-provisioner-controller-on-volumes")
+    (drivers,) = [each for each in held["spec"]["variables"] if each["name"] == "drivers"]
+
+    assert json.loads(drivers["expression"]) == [EBS_DRIVER]
+
+
 def test_each_policy_is_about_the_account_is_bound_and_denies():
     bindings = {
         each["spec"]["policyName"]: each for each in objects("ValidatingAdmissionPolicyBinding")

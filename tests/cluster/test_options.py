@@ -15,7 +15,7 @@ from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import hands
+from tests.cluster import epochs, hands
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand, Json
 from tests.cluster.replicas import Replica, eventually, installed
@@ -80,6 +80,7 @@ async def replica(sandbox: Sandbox, api: Api, namespace: str) -> AsyncIterator[R
     await api.create(
         f"{RBAC}/{namespace}/rolebindings", {**meta, "roleRef": role, "subjects": [account]}
     )
+    await epochs.let_write_volumes(api, DRIVER)
     options = [
         *("--driver-name", DRIVER),
         *("--cluster-id", namespace),

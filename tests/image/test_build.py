@@ -73,6 +73,26 @@ def test_a_build_that_fails_leaves_nothing(
     assert not (tmp_path / "dist").exists()
 
 
+def test_a_build_removes_those_of_other_commits_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, built: Built, architecture: str, tmp_path: Path
+):
+    monkeypatch.setattr(Builder, "build", lambda *_: built)
+    other = next(each for each in recipe.MACHINES if each != architecture)
+    old = f"{recipe.NAME}-0.2.0-g0123456789ab"
+    mine = ["mine.tar", f"{recipe.NAME}-mine-linux-{architecture}.tar"]
+    release = f"{recipe.NAME}-0.1.0-linux-{architecture}.tar"
+    others = f"{old}-linux-{other}.tar"
+    ours = f"linux-{architecture}"
+    gone = [f"{old}-{ours}.tar", f"{old}-dirty-{ours}.cdx.json"]
+    for name in (*mine, release, others, *gone):
+        (tmp_path / name).touch()
+
+    assert command.main([f"--into={tmp_path}"]) == 0
+
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*mine, release, others, *built.files}
+
+
 def test_a_package_that_is_not_locked_is_one_sentence():
     with pytest.raises(ImageError, match=r"libnone is not locked for amd64 .*make image-lock"):
         Lock("", {}).of("amd64", "libnone")
