@@ -10,6 +10,8 @@ from provisioner import options
 # when it is called: boto3 and kubernetes cost half a second.
 _COMMANDS = {
     "doctor": "provisioner.inspect.doctor.command",
+    "explain": "provisioner.inspect.explain.command",
+    "orphans": "provisioner.inspect.orphans.command",
     "volumes": "provisioner.inspect.volumes.command",
 }
 

@@ -6,6 +6,7 @@ product's quick reader leaves out. Retries are botocore's.
 
 import asyncio
 import os
+import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -41,6 +42,7 @@ class Aws:
         self._session = session
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="aws")
         self._clients: dict[str, Any] = {}
+        self._making = threading.Lock()
 
     @classmethod
     def of_caller(cls, region: str) -> "Aws":
@@ -64,6 +66,7 @@ class Aws:
         Raises:
             Ec2Error: refused (``code`` is AWS's), or not answered.
         """
+        self.sent[action] += 1
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._send, service, action, params)
 
@@ -104,7 +107,6 @@ class Aws:
     def _send(self, service: str, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
         try:
             client = self._client(service, unsigned=action == "AssumeRoleWithWebIdentity")
-            self.sent[action] += 1
             method = getattr(client, _snake(client, action))
             answer: dict[str, Any] = method(**params)
         except ClientError as failure:
@@ -116,6 +118,11 @@ class Aws:
         return answer
 
     def _client(self, service: str, *, unsigned: bool) -> Any:
+        """A client; sessions are not made for several threads, clients are (boto3 guide)."""
+        with self._making:
+            return self._one_client(service, unsigned=unsigned)
+
+    def _one_client(self, service: str, *, unsigned: bool) -> Any:
         key = f"{service} unsigned" if unsigned else service
         made = self._clients.get(key)
         if made is None:
