@@ -350,6 +350,11 @@ class KubeClient:
         data = await self._send(attempt, "DELETE", resource.path(name, namespace), body=body)
         return None if wire.is_status(data) else _decoded(attempt, resource, data)
 
+    async def text(self, path: str) -> str:
+        """What a path answers that has no kind: a pod's metrics, by the API server's proxy."""
+        data = await self._send(Attempt("get", path), "GET", path, accept="*/*")
+        return data.decode(errors="replace")
+
     async def served(self) -> frozenset[tuple[str, str]]:
         """All kinds that the API server has, as ("v1" or "group/version", plural)."""
         found: set[tuple[str, str]] = set()
