@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from provisioner.sandbox.aws_keys import AwsKeys, serving
-from tests.cluster import copies, hands, snapshot_hands
+from tests.cluster import copies, epochs, hands, snapshot_hands
 from tests.cluster.broken.claims import kubernetes_says
 from tests.cluster.broken.record import Matrix
 from tests.cluster.cluster import Cluster
@@ -30,6 +30,8 @@ async def _without_controller(place: Place, grace_s: float) -> AsyncIterator[Non
     try:
         yield
     finally:
+        # After a lease that says nothing of us, claims are in doubt for a minute, and rightly so.
+        await epochs.of_ours(place.api)
         await place.cluster.start()
 
 

@@ -132,15 +132,16 @@ async def used_elsewhere(place: Place) -> AsyncIterator[str]:
 @broken("The instance of the pod's node is stopped", "InstanceInWrongState")
 @asynccontextmanager
 async def instance_stopped(place: Place) -> AsyncIterator[str]:
+    """EC2 attaches volumes to a stopped instance, and no kubelet is there to mount them."""
     pv = await a_volume(place)
-    async with quiet_nodes.a_node(place) as instance:
-        ids = [instance.instance_id]
+    async with quiet_nodes.a_starting_pod(place, pv) as attachment:
+        await place.attached(attachment)
+        path = f"{ATTACHMENTS}/{attachment}"
+        node = (await place.api.get(path))["spec"]["nodeName"]
+        found = await place.api.get(f"{NODES}/{node}")
+        ids = [found["spec"]["providerID"].rpartition("/")[2]]
         await asyncio.to_thread(place.cluster.ec2.stop_instances, InstanceIds=ids)
-        pod = await quiet_nodes.start_pod(place, instance)
-        attachment = await quiet_nodes.attachment_of(place, pv["metadata"]["name"])
-        await place.attach_error(attachment, "is not 'running'")
         yield "pod data"
-        await quiet_nodes.end_pod(place, pod["metadata"]["name"])
 
 
 @broken("The instance is terminated and its Node is left", "InstanceNotFound")
@@ -187,7 +188,7 @@ async def taint_left(place: Place) -> AsyncIterator[str]:
         await _unregister(place, instance)
         path = quiet_nodes.path_of(instance)
         taint = {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
-        old = (await place.api.get(path))["spec"]["taints"]
+        old = (await place.api.get(path))["spec"].get("taints") or []
         await place.api.patch(path, {"spec": {"taints": [*old, taint]}})
         yield f"node {instance.private_dns_name}"
 

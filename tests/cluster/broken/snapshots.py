@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from tests.cluster import copies, growing, snapshot_hands
 from tests.cluster.broken.record import Matrix
-from tests.cluster.copies import snapshots_of
+from tests.cluster.copies import CONTENTS, snapshots_of
 from tests.cluster.place import Place
 
 matrix = Matrix()
@@ -29,7 +29,7 @@ async def no_such_class(place: Place) -> AsyncIterator[str]:
 async def no_such_claim(place: Place) -> AsyncIterator[str]:
     async with snapshot_hands.a_class(place):
         await copies.take(place, "monday", of="nowhere")
-        await growing.told(place, "", "nowhere", name="monday")
+        await growing.told(place, "", "cannot get claim", name="monday")
         yield "snapshot monday"
         await place.remove(f"{snapshots_of(place)}/monday")
 
@@ -42,6 +42,12 @@ async def snapshot_is_gone(place: Place) -> AsyncIterator[str]:
     snapshot_id = await snapshot_hands.make_ec2_snapshot(place, volume_id, {})
     await snapshot_hands.delete_ec2_snapshot(place, snapshot_id)
     await snapshot_hands.give(place, snapshot_id)
-    await growing.told(place, "", snapshot_id, name="given", timeout_s=60)
+    path = f"{CONTENTS}/{place.name}"
+
+    async def is_told() -> bool:
+        status = (await place.api.get(path)).get("status") or {}
+        return snapshot_id in (status.get("error") or {}).get("message", "")
+
+    await place.cluster.until("the content has an error", is_told)
     yield "snapshot given"
     await place.remove(f"{snapshots_of(place)}/given")
