@@ -28,7 +28,6 @@ class Seen:
     """What the commands said while all stories were held."""
 
     tasks: dict[str, asyncio.Task[Json]] = field(default_factory=dict)
-    doctor: Json = field(default_factory=dict)
 
 
 async def _told(cluster: Cluster, way: Broken, held: Held) -> Json:
@@ -48,10 +47,7 @@ async def _together(cluster: Cluster, ways: list[Broken]) -> AsyncIterator[Seen]
     seen = Seen()
 
     async def at_last() -> None:
-        try:
-            _, seen.doctor = await looking.ebs(cluster.sandbox, "doctor")
-        finally:
-            await cluster.control(faults=None, capacity=[])
+        await cluster.control(faults=None, capacity=[])
 
     held = Held(len(ways), at_last)
     for way in ways:
@@ -103,7 +99,7 @@ async def test_nothing_is_reported_of_a_healthy_object(at_peace: Seen, way: Brok
 async def test_the_cause_is_named_first(in_trouble: Seen, way: Broken):
     found = await in_trouble.tasks[way.what]
 
-    assert first_causes(found) == [*way.causes], found
+    assert set(first_causes(found)) == {*way.causes}, found
 
 
 @pytest.mark.parametrize("way", ALONE, ids=lambda way: way.name)

@@ -57,7 +57,7 @@ async def attached_by_hand(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_starting_pod(place, pv) as attachment:
         await place.attach_error(attachment, stranger)
         yield "pod data"
-        await asyncio.to_thread(lab.detach, handle_of(pv))
+    await asyncio.to_thread(lab.detach, handle_of(pv))
 
 
 @broken("The volume was deleted in EC2 by hand", "VolumeNotFound")
@@ -161,13 +161,31 @@ async def instance_terminated(place: Place) -> AsyncIterator[str]:
 # -- nodes
 
 
-@broken("The driver is not registered on the node", "DriverNotRegistered")
+@broken("The node plugin does not run on the node", "NodePluginMissing")
+@asynccontextmanager
+async def no_plugin(place: Place) -> AsyncIterator[str]:
+    """It has never run there. Kubelet's event is written as kubelet writes it."""
+    async with _without_driver(place) as pod:
+        yield pod
+
+
+@broken(
+    "The node plugin runs, and the kubelet has not registered its driver", "DriverNotRegistered"
+)
 @asynccontextmanager
 async def not_registered(place: Place) -> AsyncIterator[str]:
-    """The node plugin has never run there. Kubelet's event is written as kubelet writes it."""
+    """A kubelet with another --root-dir. Kubelet's event is written as kubelet writes it."""
+    async with _without_driver(place, with_plugin=True) as pod:
+        yield pod
+
+
+@asynccontextmanager
+async def _without_driver(place: Place, *, with_plugin: bool = False) -> AsyncIterator[str]:
     pv = await a_volume(place)
     async with quiet_nodes.a_node(place) as instance:
         await _unregister(place, instance)
+        if with_plugin:
+            await quiet_nodes.start_plugin(place, instance)
         pod = await quiet_nodes.start_pod(place, instance)
         text = NO_DRIVER.format(pv=pv["metadata"]["name"])
         node = instance.private_dns_name
@@ -181,15 +199,23 @@ async def _unregister(place: Place, instance: Instance) -> None:
     await place.api.patch(path, {"spec": {"drivers": []}})
 
 
-@broken("The node keeps the startup taint of a driver that never came", "StartupTaintLeft")
+@broken(
+    "The node keeps its startup taint, because its limit was never reported", "VolumeLimitUnknown"
+)
 @asynccontextmanager
 async def taint_left(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
+        path = f"{CSI_NODES}/{instance.private_dns_name}"
+        driver = (await place.api.get(path))["spec"]["drivers"][0]
+        # A driver's entry cannot be changed, so it is registered again without its limit.
         await _unregister(place, instance)
-        path = quiet_nodes.path_of(instance)
+        del driver["allocatable"]
+        await place.api.patch(path, {"spec": {"drivers": [driver]}})
+        await quiet_nodes.start_plugin(place, instance)
+        node = quiet_nodes.path_of(instance)
         taint = {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
-        old = (await place.api.get(path))["spec"].get("taints") or []
-        await place.api.patch(path, {"spec": {"taints": [*old, taint]}})
+        old = (await place.api.get(node))["spec"].get("taints") or []
+        await place.api.patch(node, {"spec": {"taints": [*old, taint]}})
         yield f"node {instance.private_dns_name}"
 
 

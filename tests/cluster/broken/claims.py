@@ -66,7 +66,7 @@ async def no_node_there(place: Place) -> AsyncIterator[str]:
     await place.claim(await place.storage_class(waits=True, allowedTopologies=zones))
     await place.pod({"metadata": {"name": "data"}})
     await kubernetes_says(place, "FailedScheduling")
-    yield "pvc data"
+    yield "pod data"
 
 
 @broken("A ResourceQuota of the namespace is used up", "ResourceQuotaExceeded")
@@ -164,6 +164,22 @@ async def source_too_large(place: Place) -> AsyncIterator[str]:
         await place.told("InvalidClaim", name="small")
         yield "pvc small"
         await place.remove(f"{place.claims}/small")
+
+
+@broken(
+    "One claim of a pod has no class, the other an impossible one", "ClassNotFound", "InvalidClass"
+)
+@asynccontextmanager
+async def two_at_once(place: Place) -> AsyncIterator[str]:
+    await place.claim(f"{place.name}-nowhere")
+    await place.claim(await place.storage_class(parameters={"type": "gp3", "iops": "many"}), "more")
+    await kubernetes_says(place, "ProvisioningFailed", "not found")
+    await place.told("InvalidClass", name="more")
+    volumes = [
+        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")
+    ]
+    pod = await place.pod({"metadata": {"name": "both"}}, volumes=volumes)
+    yield await _unscheduled(place, pod, "unbound immediate")
 
 
 # -- pods that the scheduler places nowhere

@@ -89,6 +89,21 @@ async def start_pod(place: Place, instance: Instance, name: str = "data") -> Jso
     return pod
 
 
+async def start_plugin(place: Place, instance: Instance) -> None:
+    """A pod of the node plugin there, that does nothing and is Ready by its own word."""
+    names = {"app.kubernetes.io/name": "ebs-provisioner", "app.kubernetes.io/component": "node"}
+    spec = {
+        "nodeName": instance.private_dns_name,
+        "tolerations": [{"operator": "Exists"}],
+        "containers": [{"name": "main", "image": "main"}],
+    }
+    body = {"metadata": {"name": "plugin", "labels": names}, "spec": spec}
+    await place.api.create(place.pods, body)
+    ready = [{"type": kind, "status": "True"} for kind in ("PodScheduled", "Ready")]
+    status = {"status": {"phase": "Running", "conditions": ready}}
+    await place.api.patch(f"{place.pods}/plugin/status", status)
+
+
 async def a_volume(place: Place, name: str = "data", zone: str = ZONE) -> Json:
     """A claim whose volume is made in a zone, at once; its persistent volume."""
     class_name = f"{place.name}-{zone}"
@@ -118,13 +133,10 @@ async def a_starting_pod(place: Place, pv: Json, zone: str = ZONE) -> AsyncItera
     async with a_node(place, zone) as instance:
         pod = await start_pod(place, instance)
         attachment = await attachment_of(place, pv["metadata"]["name"])
-        try:
-            yield attachment
-        finally:
-            await end_pod(place, pod["metadata"]["name"])
-            # The controller manager would wait for minutes after so many failures.
-            with contextlib.suppress(ApiError):
-                await place.api.delete(f"{ATTACHMENTS}/{attachment}")
+        yield attachment
+        await end_pod(place, pod["metadata"]["name"])
+        # The controller manager would wait for minutes after so many failures.
+        await place.remove(f"{ATTACHMENTS}/{attachment}")
 
 
 async def end_pod(place: Place, name: str) -> None:

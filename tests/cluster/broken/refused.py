@@ -67,7 +67,7 @@ async def no_such_key(place: Place) -> AsyncIterator[str]:
     key = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
     parameters = {"type": "gp3", "encrypted": "true", "kmsKeyId": key}
     await place.claim(await place.storage_class(parameters=parameters))
-    await growing.told(place, "", "VolumeNotFound", timeout_s=40)
+    await growing.told(place, "", "VolumeNotFound", timeout_s=SLOW_S)
     yield "pvc data"
 
 

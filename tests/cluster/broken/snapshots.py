@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from tests.cluster import copies, growing, snapshot_hands
 from tests.cluster.broken.record import Matrix
-from tests.cluster.copies import CONTENTS, snapshots_of
+from tests.cluster.copies import snapshots_of
 from tests.cluster.place import Place
 
 matrix = Matrix()
@@ -42,12 +42,17 @@ async def snapshot_is_gone(place: Place) -> AsyncIterator[str]:
     snapshot_id = await snapshot_hands.make_ec2_snapshot(place, volume_id, {})
     await snapshot_hands.delete_ec2_snapshot(place, snapshot_id)
     await snapshot_hands.give(place, snapshot_id)
-    path = f"{CONTENTS}/{place.name}"
-
-    async def is_told() -> bool:
-        status = (await place.api.get(path)).get("status") or {}
-        return snapshot_id in (status.get("error") or {}).get("message", "")
-
-    await place.cluster.until("the content has an error", is_told)
+    await _told_of_content(place, snapshot_id)
     yield "snapshot given"
     await place.remove(f"{snapshots_of(place)}/given")
+
+
+async def _told_of_content(place: Place, words: str) -> None:
+    """Wait for an event about the story's content, which is kept in default."""
+
+    async def seen() -> bool:
+        path = "/api/v1/namespaces/default/events"
+        found = await place.api.get(path, fieldSelector=f"involvedObject.name={place.name}")
+        return any(words in each["message"] for each in found["items"])
+
+    await place.cluster.until(f"an event with {words}", seen)
