@@ -41,7 +41,7 @@ async def _waiting_claim(place: Place) -> None:
     await kubernetes_says(place, "ExternalProvisioning")
 
 
-@broken("No controller runs", "NoController")
+@broken("No controller runs", "NoController", check="leases-held")
 @asynccontextmanager
 async def controller_ended(place: Place) -> AsyncIterator[str]:
     async with _without_controller(place, 10.0):
@@ -49,7 +49,7 @@ async def controller_ended(place: Place) -> AsyncIterator[str]:
         yield "pvc data"
 
 
-@broken("The leases are held by a controller that was killed", "LeaseExpired")
+@broken("The leases are held by a controller that was killed", "LeaseExpired", check="leases-held")
 @asynccontextmanager
 async def dead_holder(place: Place) -> AsyncIterator[str]:
     async with _without_controller(place, 0.0):
@@ -65,7 +65,9 @@ async def _expired(cluster: Cluster) -> None:
         await cluster.api.patch(f"{LEASES}/{name}", lease)
 
 
-@broken("The stock driver's sidecar holds one of the leases", "LeasesSplit")
+@broken(
+    "The stock driver's sidecar holds one of the leases", "LeasesSplit", check="leases-one-holder"
+)
 @asynccontextmanager
 async def stolen(place: Place) -> AsyncIterator[str]:
     """Ours has the others: it is killed, so that its leases stay as they are for a moment."""
@@ -156,7 +158,9 @@ async def hop_limit(place: Place) -> AsyncIterator[str]:
 # -- snapshots
 
 
-@broken("The snapshot-controller does not run", "SnapshotControllerMissing")
+@broken(
+    "The snapshot-controller does not run", "SnapshotControllerMissing", check="snapshot-controller"
+)
 @asynccontextmanager
 async def no_snapshot_controller(place: Place) -> AsyncIterator[str]:
     cluster = place.cluster
@@ -171,7 +175,7 @@ async def no_snapshot_controller(place: Place) -> AsyncIterator[str]:
         await place.remove(f"{snapshots_of(place)}/monday")
 
 
-@broken("The cluster has no snapshot CRDs", "SnapshotCrdsMissing")
+@broken("The cluster has no snapshot CRDs", "SnapshotCrdsMissing", check="snapshot-crds")
 @asynccontextmanager
 async def no_kinds(place: Place) -> AsyncIterator[str]:
     cluster = place.cluster
