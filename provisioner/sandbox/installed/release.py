@@ -64,7 +64,7 @@ class Release:
 
     @property
     def image(self) -> str:
-        """The name of the image that its pods have; "" before it is installed."""
+        """The name of the image that its pods have; "" while it is not installed."""
         return self._images[-1]
 
     async def install(self, image: ImageArchive, *more: str) -> str:
@@ -110,6 +110,7 @@ class Release:
             SandboxError: something does not go.
         """
         said = await self._helm("uninstall", *self._waiting())
+        self._images.append("")
         await self._plane.crew.unless_failed(until(self._gone), _WAIT_S, "the end of its pods")
         return said
 
