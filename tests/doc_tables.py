@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from provisioner.model import reasons
 from provisioner.node.mounting import rules
 from tests import messages
 from tests.conformance import rule_tables, run_tables
@@ -34,10 +35,17 @@ MESSAGES = {
     "controller": ("provisioner/controller", "provisioner/classes"),
     "node": ("provisioner/node",),
     "webhook": ("webhook",),
-    "shared": ("provisioner/ec2", "provisioner/kube", "provisioner/model", "provisioner/inspect"),
+    # Commands that look explain what they say; of them, the webhook repeats only `class check`.
+    "shared": (
+        "provisioner/ec2",
+        "provisioner/kube",
+        "provisioner/model",
+        "provisioner/inspect/classes",
+    ),
 }
 TABLES = (
     Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
+    Table("reasons", DOCS / "reference/events.md", reasons.markdown),
     Table("rules of EC2", DOCS / "reference/ec2-rules.md", rule_tables.markdown),
     Table("runs", DOCS / "reference/conformance-aws.md", run_tables.takes),
     Table("steps", DOCS / "reference/conformance-aws.md", run_tables.steps),

@@ -22,6 +22,7 @@ from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.shared.settings import Settings
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
+from provisioner.model import leadership
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
@@ -128,7 +129,7 @@ def test_the_rights_name_files_that_exist():
 def test_the_leases_are_those_that_the_controller_takes():
     named = [rule.get("resourceNames") for rule in the("Role", OUR_LEASES)["rules"]]
 
-    assert named == [list(app.lease_names(EBS_DRIVER)), None]
+    assert named == [list(leadership.lease_names(EBS_DRIVER)), None]
     for kind in ("Role", "RoleBinding"):
         assert the(kind, OUR_LEASES)["metadata"]["namespace"] == Settings().lease_namespace
 

@@ -6,7 +6,7 @@ import asyncio
 import json
 from datetime import UTC, datetime, timedelta
 
-from provisioner.controller import app
+from provisioner.model import leadership
 from provisioner.model.names import LED_SINCE
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import hands
@@ -31,7 +31,7 @@ async def of_ours(api: Api, driver: str = DRIVER) -> None:
     now = datetime.now(UTC)
     renewed = now.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     proof = f"{now - _LASTED:%Y-%m-%dT%H:%M:%SZ}  {renewed}"
-    for name in app.lease_names(driver):
+    for name in leadership.lease_names(driver):
         await hands.discard(api, f"{LEASES}/{name}")
         lease = {
             "metadata": {"name": name, "annotations": {LED_SINCE: proof}},
@@ -78,7 +78,7 @@ async def let_write_volumes(api: Api, *drivers: str) -> None:
 
 async def _let_read_leases(api: Api, name: str, *drivers: str) -> None:
     about = {"metadata": {"name": name}}
-    names = [lease for driver in drivers for lease in app.lease_names(driver)]
+    names = [lease for driver in drivers for lease in leadership.lease_names(driver)]
     rule = {
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.controller import app
+from provisioner.model import leadership
 from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
@@ -135,7 +135,7 @@ async def test_names_tags_file_system_leases_and_logs_are_as_its_options_say(
     tags = hands.tags_of(volume)
     assert (tags["team"], tags["cost"]) == ("storage", "none")
     held = await hands.items(api, f"{LEASES}/{namespace}/leases")
-    assert {each["metadata"]["name"] for each in held} == set(app.lease_names(DRIVER))
+    assert {each["metadata"]["name"] for each in held} == set(leadership.lease_names(DRIVER))
     assert len({each["spec"]["holderIdentity"] for each in held}) == 1
     lines = [json.loads(line) for line in replica.log.splitlines()]
     [start] = [line for line in lines if line["event"] == "starting"]

@@ -6,16 +6,19 @@ from collections.abc import Awaitable, Iterable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from provisioner.ec2.batches import whole
+from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, one_of, pages, whole
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.modifications import Modifications
+from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.metrics import Metrics
+from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.errors import Ec2Error, Reason, StorageError
+from provisioner.model.ids import is_instance_id
 from provisioner.model.modification import Modification
-from provisioner.model.volume import Volume
+from provisioner.model.volume import Instance, Volume
 from provisioner.region import find_region
 
 A = TypeVar("A")
@@ -102,6 +105,33 @@ class Cloud:
             return {}
         latest = Modifications(self.calls).latest([*ids])
         return await self._whole("DescribeVolumesModifications", latest)
+
+    async def instances(self, ids: Iterable[str]) -> Mapping[str, Instance]:
+        """Those of these instances that EC2 has, in whatever state."""
+        calls = self.calls
+        if calls is None:
+            return {}
+        found: dict[str, Instance] = {}
+
+        async def asked() -> dict[str, Instance]:
+            async def ask(some: list[str]) -> None:
+                filters = [one_of("instance-id", some)]
+                async for page in pages(
+                    lambda params: calls.call("DescribeInstances", params),
+                    {"Filters": filters, "MaxResults": PAGE},
+                ):
+                    found.update((each.instance_id, each) for each in page["Instances"])
+
+            whole(await ask_about(filter(is_instance_id, ids), FILTER_VALUES, ask))
+            return found
+
+        return await self.ask("DescribeInstances", asked(), {})
+
+    async def snapshots(self, ids: Iterable[str]) -> Mapping[str, EbsSnapshot]:
+        """Those of these snapshots that EC2 has."""
+        if self.calls is None:
+            return {}
+        return await self._whole("DescribeSnapshots", Snapshots(self.calls).look_for([*ids]))
 
     async def _whole(
         self, what: str, answer: Awaitable[Mapping[str, A | Ec2Error]]

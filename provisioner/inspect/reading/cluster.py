@@ -40,6 +40,13 @@ class Cluster:
         ask = lambda: self._list(resource, namespace, field_selector)  # noqa: E731
         return cast("Sequence[T]", await self._once(key, ask))
 
+    async def versions(self, group: str) -> tuple[str, ...]:
+        """In which versions the API server serves a group; none also if it does not say."""
+        found = await self._once(("served",), self._served)
+        return tuple(
+            sorted({each.partition("/")[2] for each, _ in found if each.startswith(f"{group}/")})
+        )
+
     def misses(self, resource: Resource[Any]) -> bool:
         """Whether a question about this kind failed: then its absence proves nothing."""
         return any(each.what.split(" ")[1:2] == [resource.plural] for each in self.gaps)
@@ -49,6 +56,13 @@ class Cluster:
         if task is None:
             task = self._asked[key] = asyncio.ensure_future(ask())
         return await asyncio.shield(task)
+
+    async def _served(self) -> frozenset[tuple[str, str]]:
+        try:
+            return await self.client.served()
+        except KubeError as error:
+            self._miss("list groups", error)
+            return frozenset()
 
     async def _get(self, resource: Resource[T], name: str, namespace: str) -> T | None:
         try:
