@@ -19,6 +19,7 @@ from tests.cluster.prometheus import Prometheus
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from PIL import Image
 
 VARIABLE = "EBS_PROVISIONER_DASHBOARD_PICTURE"
 
@@ -28,6 +29,7 @@ PAST_S = 100.0
 WINDOW = "15s"
 COLUMNS = 3
 MOST_NAMED = 6
+COLOURS = 64  # a third of the bytes
 
 
 async def answers(prometheus: Prometheus) -> list[Lines]:
@@ -54,10 +56,16 @@ def draw(lines: Sequence[Lines], path: Path) -> None:
             plot.legend(fontsize=5, loc="upper left")
     figure.savefig(path, dpi=72)
     plt.close(figure)
+    with Image.open(path) as drawn:
+        drawn.convert("RGB").quantize(COLOURS).save(path, optimize=True)
 
 
 def _drawn() -> list[Json]:
     return [panel for panel in PANELS if panel["type"] == "timeseries"]
+
+
+def _named(legend: str, labels: dict[str, str]) -> str:
+    return re.sub(r"{{(\w+)}}", lambda label: labels.get(label[1], ""), legend)
 
 
 async def _lines(prometheus: Prometheus, panel: Json, end_s: float) -> Lines:
@@ -71,11 +79,7 @@ async def _lines(prometheus: Prometheus, panel: Json, end_s: float) -> Lines:
             step="1",
         )
         for series in answer["result"]:
-            name = re.sub(
-                r"{{(\w+)}}",
-                lambda label, of=series["metric"]: of.get(label[1], ""),
-                target["legendFormat"],
-            )
+            name = _named(target["legendFormat"], series["metric"])
             points = [(float(at) - end_s, float(value)) for at, value in series["values"]]
             found.append((name, [at for at, _ in points], [value for _, value in points]))
     return found
