@@ -63,7 +63,7 @@ class Cause(StrEnum):
     # Nodes.
     NODE_GONE = "NodeGone"
     NODE_NOT_READY = "NodeNotReady"
-    NODE_PLUGIN_MISSING = "NodePluginMissing"
+    NODE_PLUGIN_FAILS = "NodePluginFails"
     DRIVER_NOT_REGISTERED = "DriverNotRegistered"
     STARTUP_TAINT = "StartupTaintLeft"
     LIMIT_UNKNOWN = "VolumeLimitUnknown"

@@ -10,6 +10,7 @@ from provisioner.inspect.explain import (
     growth_rules,
     reason_rules,
     refusal_rules,
+    scheduling_rules,
     source_rules,
     volume_rules,
 )
@@ -64,9 +65,20 @@ def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     if found:
         return found
     if storage_class.waits_for_consumer and not claim.selected_node and not _placed(about):
-        return [_waits_for_pod(about, claim)]
+        return _waiting(view, about, claim)
     absent = controller_rules.absence(view, Task.PROVISION)
     return [*([absent] if absent else []), *_told(view, about, is_worked_on=absent is None)]
+
+
+def _waiting(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
+    """It waits for a pod; if there is one, why that has no node."""
+    waits = _waits_for_pod(about, claim)
+    # A pod that is asked about is explained by the rules of pods.
+    for pod in about.users if view.pod is None else ():
+        found = scheduling_rules.chains(view, pod)
+        if found and not all(each.waits for each in found):
+            return [each.then(*waits.links) for each in found]
+    return [waits]
 
 
 def _placed(about: ClaimView) -> bool:
@@ -301,6 +313,8 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
             "The volume is being created.",
             reason_rules.proof_of(last),
             next="the controller",
+            remedy="If it takes minutes: EC2 may throttle the account.",
+            command="kubectl ebs doctor",
         )
         return [Chain((link,), waits=True)]
     claim = about.claim
