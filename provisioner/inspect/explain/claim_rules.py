@@ -16,7 +16,7 @@ from provisioner.inspect.explain import (
 )
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
-from provisioner.inspect.explain.view_rules import ClaimView, View, newest
+from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
@@ -25,6 +25,7 @@ from provisioner.model.storage_class import StorageClass
 _PROTECTION = "kubernetes.io/pvc-protection"
 _FAILED, _GOES_ON = "ProvisioningFailed", "Provisioning"
 _SOON = timedelta(seconds=30)
+_TRIED_WITHIN = timedelta(minutes=10)
 
 
 def chains(view: View, about: ClaimView) -> list[Chain]:
@@ -302,9 +303,10 @@ def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
 
 def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Chain]:
     """By events: what failed last, or what is going on."""
-    last = newest(about.said, _FAILED, _GOES_ON)
-    if last is not None and last.event == _FAILED:
-        return [Chain((reason_rules.link_of(last, Cause.PROVISIONING), _pending_link(about)))]
+    last, failed = newest(about.said, _FAILED, _GOES_ON), newest(about.said, _FAILED)
+    # Each try says that it goes on before it fails again.
+    if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
+        return [Chain((reason_rules.link_of(failed, Cause.PROVISIONING), _pending_link(about)))]
     if not is_worked_on:
         return []
     if last is not None:
@@ -331,6 +333,11 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
         else "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50",
     )
     return [Chain((link,), waits=is_new)]
+
+
+def _age(last: Said, failed: Said) -> timedelta:
+    """How much earlier the failure was than what was said last."""
+    return last.at - failed.at if last.at and failed.at else timedelta()
 
 
 def _pending_link(about: ClaimView) -> Link:

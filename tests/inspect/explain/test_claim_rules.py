@@ -13,6 +13,7 @@ from provisioner.model.claim import DataSource
 from provisioner.model.errors import Reason
 from tests.builders import a_class, a_term
 from tests.inspect.explain.views import (
+    LONG_AGO,
     NOW,
     causes,
     chains,
@@ -100,10 +101,16 @@ def test_what_ec2_refuses_is_told_with_the_advice_of_the_events(reason: Reason):
     assert chain.links[0].proof.seen.startswith(reason)
 
 
-def test_the_newest_event_counts():
-    old = refused(Reason.QUOTA_EXCEEDED)
-    new = said("being created", "Provisioning", warning=False, at=NOW)
-    (chain,) = chains(view(claims=(claim_view(said=(old, new)),)))
+def test_a_failure_counts_although_the_next_try_goes_on():
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    told = (refused(Reason.QUOTA_EXCEEDED), going)
+    assert pending(said=told) == ["QuotaExceeded"]
+
+
+def test_a_failure_of_long_ago_does_not_count():
+    old = said("QuotaExceeded: …", reason=Reason.QUOTA_EXCEEDED, at=LONG_AGO)
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    (chain,) = chains(view(claims=(claim_view(said=(old, going)),)))
     assert (str(chain.cause), chain.waits) == ("Provisioning", True)
 
 
