@@ -121,6 +121,10 @@ ALLOWED: dict[str, set[str]] = {
         *("classes", "controller.placement", "controller.provisioning", "kube"),
     },
     "inspect.limit_table": {"controller.nodes"},
+    "inspect.doctor": {
+        *("inspect.classes", "inspect.command_line", "inspect.reading", "inspect.terminal"),
+        *("classes", "controller.deleting", "ec2", "kube"),
+    },
     "inspect.orphans": {
         *("inspect.command_line", "inspect.reading", "inspect.terminal", "ec2", "kube"),
     },
