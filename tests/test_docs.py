@@ -44,7 +44,7 @@ PAGES = {
         "nodes",
         "formatting",
     ),
-    "neighbours",
+    *("neighbours", "costs", "orphans"),
     *("webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
     *(
         f"reference/{name}"

@@ -121,12 +121,20 @@ ALLOWED: dict[str, set[str]] = {
         *("classes", "controller.placement", "controller.provisioning", "kube"),
     },
     "inspect.limit_table": {"controller.nodes"},
+    "inspect.df": {
+        *("inspect.command_line", "inspect.reading", "inspect.terminal", "kube", "options"),
+    },
+    "inspect.cost": {
+        *("inspect.command_line", "inspect.df", "inspect.orphans", "inspect.reading"),
+        *("inspect.terminal", "ec2", "kube"),
+    },
     "inspect.doctor": {
         *("inspect.classes", "inspect.command_line", "inspect.reading", "inspect.terminal"),
         *("classes", "controller.deleting", "ec2", "kube"),
     },
     "inspect.orphans": {
-        *("inspect.command_line", "inspect.reading", "inspect.terminal", "ec2", "kube"),
+        *("inspect.command_line", "inspect.reading", "inspect.terminal"),
+        *("ec2", "kube", "options"),
     },
     "inspect.volumes": {
         *("inspect.command_line", "inspect.terminal", "ec2", "kube", "region"),

@@ -9,6 +9,8 @@ from provisioner import options
 # Each command is a click command of this name in its story's ``command.py``, which is imported
 # when it is called: boto3 and kubernetes cost half a second.
 _COMMANDS = {
+    "cost": "provisioner.inspect.cost.command",
+    "df": "provisioner.inspect.df.command",
     "doctor": "provisioner.inspect.doctor.command",
     "explain": "provisioner.inspect.explain.command",
     "orphans": "provisioner.inspect.orphans.command",

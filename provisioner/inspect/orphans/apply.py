@@ -79,7 +79,8 @@ async def fresh(readers: Readers, plan: Plan) -> Seen:
             Reason.WRONG_CLOUD,
             f"the plan is for region {plan.region}, but {readers.cloud.region or 'none'} is asked",
         )
-    seen = await look(readers, await cluster_side(readers), plan.cluster_id)
+    side = await cluster_side(readers)
+    seen = await look(readers, side, plan.cluster_id, min_age_s=plan.min_age_s)
     signs = signs_of_life(seen.volumes, seen.around)
     if signs:
         raise StorageError(

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from provisioner import options
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
 from provisioner.inspect.orphans import apply, orphan_plan_rules
 from provisioner.inspect.orphans.look import Seen, cluster_side, look, own_cluster_ids
@@ -33,6 +34,13 @@ _FAILURES = (apply.KEPT, apply.FAILED, apply.UNKNOWN)
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="Delete the volumes of a plan that are still orphans.",
 )
+@click.option(
+    "--min-age",
+    type=options.Duration(),
+    default="1h",
+    show_default=True,
+    help="Leave younger volumes alone.",
+)
 @click.option("--yes", is_flag=True, help="With --apply: do not ask.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
 @target_options
@@ -41,6 +49,7 @@ def orphans(
     cluster_id: str,
     plan_path: Path | None,
     apply_path: Path | None,
+    min_age: float,
     yes: bool,
     output: str,
     target: Target,
@@ -66,15 +75,17 @@ def orphans(
         tags.check_cluster_id(cluster_id)
     except ValueError as error:
         raise click.BadParameter(printable(str(error)), param_hint="'--cluster-id'") from error
-    carry_out(_list(target, cluster_id, plan_path, output))
+    carry_out(_list(target, cluster_id, plan_path, output, min_age_s=min_age))
 
 
-async def _list(target: Target, cluster_id: str, plan_path: Path | None, output: str) -> int:
+async def _list(
+    target: Target, cluster_id: str, plan_path: Path | None, output: str, *, min_age_s: float
+) -> int:
     async with reading(target) as readers:
         async with screen.progress("looking for orphans"):
             side = await cluster_side(readers)
             ids = [cluster_id] if cluster_id else await own_cluster_ids(readers, side)
-            seen = [await look(readers, side, each) for each in ids]
+            seen = [await look(readers, side, each, min_age_s=min_age_s) for each in ids]
         region = readers.cloud.region
     plans = [orphan_plan_rules.plan(each.volumes, each.around, region=region) for each in seen]
     if plan_path is not None:

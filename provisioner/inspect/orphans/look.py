@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, one_of, pages
 from provisioner.ec2.calls import Ec2Calls
@@ -20,6 +20,7 @@ from provisioner.model.names import CLUSTER_NAME, CLUSTER_PREFIX
 from provisioner.model.volume import Instance, Volume
 
 _DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Deployment)
+MIN_AGE_S = 3_600.0
 # Of a cluster that dies: those that are on their way out count as dead.
 _RUNNING = ("pending", "running", "stopping", "stopped")
 
@@ -102,7 +103,9 @@ async def own_cluster_ids(readers: Readers, side: ClusterSide) -> list[str]:
     return sorted(ids)
 
 
-async def look(readers: Readers, side: ClusterSide, cluster_id: str) -> Seen:
+async def look(
+    readers: Readers, side: ClusterSide, cluster_id: str, *, min_age_s: float = MIN_AGE_S
+) -> Seen:
     """All volumes that are tagged as a cluster's, beside what the API server has said.
 
     EC2 is read after Kubernetes: what is new in EC2 is too young to be an orphan.
@@ -122,6 +125,7 @@ async def look(readers: Readers, side: ClusterSide, cluster_id: str) -> Seen:
         own_ids=side.own_ids,
         instances=instances,
         now=datetime.now(UTC),
+        min_age=timedelta(seconds=min_age_s),
     )
     return Seen(volumes, around)
 

@@ -26,8 +26,6 @@ from provisioner.model.names import (
 from provisioner.model.sentences import listed
 from provisioner.model.volume import Volume, VolumeState
 
-# Younger ones may be on their way to a PersistentVolume.
-MIN_AGE = timedelta(hours=1)
 KIND = "OrphanPlan"
 VERSION = 1
 _GONE = (VolumeState.DELETING, VolumeState.DELETED)
@@ -55,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cluster_id: str
     region: str
     made_at: Moment
+    min_age_s: float
     volumes: tuple[Planned, ...]
 
 
@@ -69,6 +68,7 @@ class Surroundings:
         own_ids: ids that its controllers run with, each with the proof.
         instances: running instances that are tagged as ``cluster_id``'s.
         now: the time.
+        min_age: younger volumes may be on their way to a PersistentVolume.
     """
 
     cluster_id: str
@@ -77,6 +77,7 @@ class Surroundings:
     own_ids: Mapping[str, str]
     instances: Collection[str]
     now: datetime
+    min_age: timedelta = timedelta(hours=1)
 
 
 def claim_of(volume_tags: Mapping[str, str]) -> str:
@@ -115,8 +116,8 @@ def _in_use(volume: Volume, around: Surroundings) -> str:
         return f"it is attached to {where}"
     if volume.state is not VolumeState.AVAILABLE:
         return f"its state is {volume.state}"
-    if volume.created_at is None or around.now - volume.created_at < MIN_AGE:
-        return "it is less than an hour old"
+    if volume.created_at is None or around.now - volume.created_at < around.min_age:
+        return f"it is younger than {around.min_age}"
     return ""
 
 
@@ -149,6 +150,7 @@ def plan(volumes: Iterable[Volume], around: Surroundings, *, region: str) -> Pla
         cluster_id=around.cluster_id,
         region=region,
         made_at=around.now,
+        min_age_s=around.min_age.total_seconds(),
         volumes=tuple(
             Planned(
                 volume_id=each.volume_id,
@@ -194,6 +196,8 @@ def read_plan(text: bytes) -> Plan:
     if len(set(ids)) < len(ids):
         raise ValueError("it names a volume twice")
     tags.check_cluster_id(found.cluster_id)
+    if not 0 < found.min_age_s < float("inf"):
+        raise ValueError("its min_age_s is no number of seconds above zero")
     if not found.cluster_id or not found.region:
         raise ValueError("it names no cluster or no region")
     return found

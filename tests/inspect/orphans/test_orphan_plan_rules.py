@@ -73,8 +73,8 @@ def test_a_detached_volume_of_a_claim_that_nothing_names_is_an_orphan():
         (replace(ORPHAN, attachments=ATTACHED), {}, INSTANCE),
         (replace(ORPHAN, state=VolumeState.IN_USE), {}, "in-use"),
         (replace(ORPHAN, state=VolumeState.ERROR), {}, "error"),
-        (replace(ORPHAN, created_at=NOW - timedelta(minutes=59)), {}, "an hour"),
-        (replace(ORPHAN, created_at=None), {}, "an hour"),
+        (replace(ORPHAN, created_at=NOW - timedelta(minutes=59)), {}, "younger than 1:00:00"),
+        (replace(ORPHAN, created_at=None), {}, "younger than 1:00:00"),
     ],
 )
 def test_each_doubt_keeps_a_volume(volume: Volume, around: dict[str, Any], why: str):
@@ -191,6 +191,7 @@ def test_a_dead_cluster_shows_no_sign_of_life():
         (text_of(msgspec.structs.replace(planned(), cluster_id="a*")), "characters"),
         (text_of(msgspec.structs.replace(planned(), volumes=planned().volumes * 2)), "twice"),
         (text_of(planned()).replace(VOLUME.encode(), b"--all"), "no volume id"),
+        (text_of(msgspec.structs.replace(planned(), min_age_s=-1.0)), "min_age_s"),
         (text_of(planned()).replace(b'"tags"', b'"labels"'), "no plan"),
     ],
 )
