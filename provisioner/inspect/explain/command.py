@@ -12,7 +12,6 @@ from provisioner.inspect.explain.target_rules import explain as explained
 from provisioner.inspect.object_name_rules import object_name
 from provisioner.inspect.terminal import screen
 from provisioner.model.errors import Reason
-from provisioner.model.sentences import printable
 
 _REASON = "reason"
 _WRONG = 1
@@ -77,7 +76,7 @@ def _reason(name: str) -> Reason:
         return by_word[name.lower()]
     near = difflib.get_close_matches(name.lower(), by_word, n=1)
     hint = f"; did you mean {by_word[near[0]]}?" if near else ""
-    raise ValueError(f"unknown reason {printable(name)[:80]!r}{hint}")
+    raise ValueError(f"unknown reason {name[:80]!r}{hint}")
 
 
 def _json(value: object) -> str:

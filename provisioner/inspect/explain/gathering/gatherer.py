@@ -84,7 +84,9 @@ class Gatherer:
         phase = found.claim.status.phase if found.claim.status else ""
         if found.claim.deleting or phase != "Bound":
             found = replace(found, users=await self._users(found.key))
-        return replace(view, claims=(found,))
+        around = replace(view, claims=(found,))
+        unplaced = any(not each.node_name for each in found.users)
+        return await self._with_nodes(around) if unplaced else around
 
     async def _of_volume(self, view: View) -> View:
         return replace(view, volume=await self._volumes.view(view.target.name, whole=True))
@@ -177,7 +179,8 @@ class Gatherer:
         snapshot = await self._cluster.one(WATCHED_SNAPSHOTS, name, namespace)
         if snapshot is None:
             return found
-        said, content, snapshot_class = await asyncio.gather(
+        source = snapshot.spec.source.persistent_volume_claim_name
+        said, content, snapshot_class, claim = await asyncio.gather(
             told.about(self._cluster, f"snapshot {found.key}", snapshot),
             self._cluster.one(SNAPSHOT_CONTENTS, snapshot.content_name)
             if snapshot.content_name
@@ -185,6 +188,7 @@ class Gatherer:
             self._cluster.one(SNAPSHOT_CLASSES, snapshot.spec.volume_snapshot_class_name)
             if snapshot.spec.volume_snapshot_class_name
             else asyncio.sleep(0),
+            self._cluster.one(CLAIMS, source, namespace) if source else asyncio.sleep(0),
         )
         of_content = (
             await told.about(self._cluster, f"content {content.name}", content) if content else ()
@@ -196,6 +200,7 @@ class Gatherer:
             snapshot=snapshot,
             content=content,
             snapshot_class=snapshot_class,
+            source=claim,
             ebs=ebs,
             said=(*said, *of_content),
         )
