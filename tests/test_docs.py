@@ -45,7 +45,7 @@ PAGES = {
         "formatting",
     ),
     *("neighbours", "costs", "orphans"),
-    *("webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
+    *("explain", "webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
     *(
         f"reference/{name}"
         for name in (
