@@ -62,7 +62,10 @@ _EXTRAS = {
 
 
 # Commands that the others need not load, for a start that stays short.
-_LATE = {"conformance": "provisioner.conformance.commands"}
+_LATE = {
+    "conformance": "provisioner.conformance.commands",
+    "ebs": "provisioner.inspect.commands",
+}
 
 
 class _Commands(click.Group):
@@ -294,7 +297,7 @@ def check(
 
     The exit status is 1 if this controller would refuse every claim of the class.
     """
-    from provisioner.inspect import class_check  # noqa: PLC0415 -- yaml, and with a cluster kubernetes
+    from provisioner.inspect.classes import check as class_check  # noqa: PLC0415 -- yaml, and with a cluster kubernetes
 
     question = class_check.Question(what, kubeconfig, driver_name, default_fstype)
     try:
@@ -306,39 +309,6 @@ def check(
     for line in lines:
         click.echo(printable(line))
     ctx.exit(0 if sound else 1)
-
-
-@commands.command()
-@click.option(
-    "--namespace", "-n", default="", help="Show only volumes of claims in this namespace."
-)
-@click.option("--kubeconfig", help=_KUBECONFIG)
-@click.option(
-    "--driver-name",
-    type=options.DnsName(),
-    default=EBS_DRIVER,
-    show_default=True,
-    help="As the controller has it.",
-)
-@click.option("--region", help=_REGION)
-def volumes(
-    *, namespace: str, kubeconfig: str | None, driver_name: str, region: str | None
-) -> None:
-    """List volumes and what their claims request.
-
-    Volumes are shown as EC2 has them. SIZE is the current size and, after an arrow, the requested
-    one. LEFT is how many modifications EC2 still accepts, and until when. The command only reads
-    the API server and EC2; it changes nothing and needs no running controller.
-    """
-    from provisioner.inspect import volumes as volumes_table  # noqa: PLC0415 -- boto3 and kubernetes, as above
-
-    question = volumes_table.Question(namespace, kubeconfig, driver_name, region)
-    try:
-        lines = asyncio.run(volumes_table.answer(question))
-    except StorageError as error:
-        raise click.ClickException(printable(error.message)) from error
-    for line in lines:
-        click.echo(line)
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from math import nan
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from provisioner.model.errors import Reason
 from provisioner.version import our_version
 
 SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
@@ -105,8 +106,13 @@ class Metrics(SharedMetrics):
             "orphans", "Volumes without an owner, by what was done with them.", "outcome"
         )
         self.orphans_reported = self._gauge(
-            "orphans_reported", "Volumes without an owner that the last sweeps found and left."
+            "orphans_reported",
+            "Volumes without an owner that the last sweeps found and left; NaN until all volumes"
+            " were looked at.",
         )
+        self.orphans_reported.set(nan)  # 0 would say that there are none
+        # Alerts look for an increase, and Prometheus sees none in a series that begins with 1.
         for outcome in ("deleted", "retained", "reported"):
-            # Prometheus's increase() does not see a series that begins with 1.
             self.orphans.labels(outcome)
+        for flow in ("provision", "modify", "snapshot"):
+            self.flow_failures.labels(flow, Reason.QUOTA_EXCEEDED.value)

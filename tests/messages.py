@@ -24,7 +24,7 @@ _NOT_MESSAGES = re.compile(
 )
 _NOT_KEYWORDS = {"help", "description", "epilog", "name"}
 _NOT_FILES = re.compile(
-    r"sandbox/|csi/wire/|/(cli|commands|options|metrics|limit_table|error_codes|collector)\.py"
+    r"sandbox/|csi/wire/|/(cli|commands|options|metrics|limit_table|error_codes|collector|reasons)\.py"
 )
 _REASONS = {reason.name: reason.value for reason in Reason}
 _FEWEST_WORDS, _MOST_WORDS = 3, 15

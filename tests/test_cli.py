@@ -336,7 +336,7 @@ def test_volumes_of_an_api_server_that_is_away_are_one_line(
 ) -> None:
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
 
-    code = run(monkeypatch, "volumes", "--kubeconfig", str(tmp_path / "kubeconfig"))
+    code = run(monkeypatch, "ebs", "volumes", "--kubeconfig", str(tmp_path / "kubeconfig"))
 
     told = capsys.readouterr()
     assert (code, told.out) == (1, "")
@@ -347,7 +347,7 @@ def test_volumes_of_an_api_server_that_is_away_are_one_line(
 def test_volumes_of_an_impossible_driver_are_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
-    code = run(monkeypatch, "volumes", "--driver-name", "EBS")
+    code = run(monkeypatch, "ebs", "volumes", "--driver-name", "EBS")
 
     told = capsys.readouterr()
     assert (code, told.out) == (2, "")

@@ -44,8 +44,8 @@ PAGES = {
         "nodes",
         "formatting",
     ),
-    "neighbours",
-    *("webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
+    *("neighbours", "costs", "orphans"),
+    *("explain", "webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
     *(
         f"reference/{name}"
         for name in (

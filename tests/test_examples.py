@@ -9,7 +9,7 @@ import yaml
 
 from provisioner.classes import volume_attributes_class_rules as attributes
 from provisioner.controller.snapshotting import class_rules
-from provisioner.inspect import class_check_rules
+from provisioner.inspect.classes import check_rules as class_check_rules
 from provisioner.model.claim import Claim
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.storage_class import StorageClass

@@ -26,7 +26,7 @@ LONG = 40
 # Part -> parts that it may import besides itself and GROUND. A part is a
 # module or a package of ``provisioner`` or ``webhook``; in the packages of STORIES it is a module or
 # a package of theirs.
-STORIES = ("controller", "node", "webhook")
+STORIES = ("controller", "inspect", "node", "webhook")
 GROUND = {"model", "metrics", "logs", "clock", "tell_once", "version"}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
@@ -97,8 +97,10 @@ ALLOWED: dict[str, set[str]] = {
     # -- the webhook
     "webhook.model": set(),
     "webhook.metrics": set(),
-    # "inspect": what a class can do is said once, for claims and for whoever creates the class.
-    "webhook.reviews": {"webhook.model", "webhook.metrics", "classes", "inspect", "kube", "ec2"},
+    # "inspect.classes": what a class can do is said once, for claims and for whoever creates the class.
+    "webhook.reviews": {
+        *("webhook.model", "webhook.metrics", "classes", "inspect.classes", "kube", "ec2"),
+    },
     "webhook.repairs": {"webhook.reviews", "webhook.model", "webhook.metrics", "kube"},
     "webhook.certificates": {"webhook.model", "webhook.metrics", "kube"},
     "webhook.serving": {"webhook.settings", "webhook.model", "webhook.metrics", "process"},
@@ -111,14 +113,48 @@ ALLOWED: dict[str, set[str]] = {
     "webhook.cli": {"webhook.app", "webhook.settings", "options"},
     "webhook": set(),
     # -- commands
-    "inspect": {
-        *("classes", "controller.nodes", "controller.placement", "controller.provisioning"),
-        *("kube", "ec2", "region"),
+    "inspect.terminal": set(),
+    "inspect.object_name_rules": set(),
+    "inspect.reading": {"kube", "ec2", "region"},
+    "inspect.command_line": {"inspect.reading", "kube", "options"},
+    "inspect.classes": {
+        *("classes", "controller.placement", "controller.provisioning", "kube"),
     },
+    "inspect.limit_table": {"controller.nodes"},
+    "inspect.df": {
+        *("inspect.command_line", "inspect.reading", "inspect.terminal", "kube", "options"),
+    },
+    "inspect.cost": {
+        *("inspect.command_line", "inspect.df", "inspect.orphans", "inspect.reading"),
+        *("inspect.terminal", "ec2", "kube"),
+    },
+    "inspect.doctor": {
+        *("inspect.classes", "inspect.command_line", "inspect.reading", "inspect.terminal"),
+        *("classes", "controller.deleting", "ec2", "kube"),
+    },
+    "inspect.orphans": {
+        *("inspect.command_line", "inspect.reading", "inspect.terminal"),
+        *("ec2", "kube", "options"),
+    },
+    "inspect.volumes": {
+        *("inspect.command_line", "inspect.terminal", "ec2", "kube", "region"),
+    },
+    # It decides by the rules by which the controller works.
+    "inspect.explain": {
+        *("inspect.command_line", "inspect.object_name_rules", "inspect.reading"),
+        *("inspect.terminal", "classes", "ec2", "kube", "controller.claims"),
+        *("controller.modifying", "controller.nodes", "controller.placement"),
+        "controller.provisioning",
+    },
+    # Its commands are loaded by name, when they are asked for.
+    "inspect.commands": {"options"},
+    "inspect": set(),
     "conformance": {"ec2", "kube"},
     "sandbox": set(),
     # The commands of the node plugin and the sandbox are loaded by name, when they are asked for.
-    "cli": {"controller.app", "controller.shared", "inspect", "options"},
+    "cli": {
+        *("controller.app", "controller.shared", "inspect.classes", "options"),
+    },
     "controller": set(),
     "node": set(),
     "": set(),

@@ -22,6 +22,7 @@ from provisioner.controller.nodes import initialize_rules as rules
 from provisioner.controller.shared.settings import Settings
 from provisioner.ec2 import botocore_client
 from provisioner.kube import lease
+from provisioner.model import leadership
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
@@ -128,7 +129,7 @@ def test_the_rights_name_files_that_exist():
 def test_the_leases_are_those_that_the_controller_takes():
     named = [rule.get("resourceNames") for rule in the("Role", OUR_LEASES)["rules"]]
 
-    assert named == [list(app.lease_names(EBS_DRIVER)), None]
+    assert named == [list(leadership.lease_names(EBS_DRIVER)), None]
     for kind in ("Role", "RoleBinding"):
         assert the(kind, OUR_LEASES)["metadata"]["namespace"] == Settings().lease_namespace
 
@@ -339,6 +340,13 @@ def test_the_account_is_held_to_what_the_code_writes_on_nodes():
         "labels": set(rules.LABELS),
         "annotations": {ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR},
     }
+
+
+def test_the_account_is_held_to_the_default_driver_in_persistent_volumes():
+    held = the("ValidatingAdmissionPolicy", "ebs-provisioner-controller-on-volumes")
+    (drivers,) = [each for each in held["spec"]["variables"] if each["name"] == "drivers"]
+
+    assert json.loads(drivers["expression"]) == [EBS_DRIVER]
 
 
 def test_each_policy_is_about_the_account_is_bound_and_denies():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,7 @@ from provisioner.sandbox.binaries import cache_folder
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 _MIB: Final = 1024 * 1024
+_OF_A_COMMIT: Final = re.compile(rf"{recipe.NAME}-[\d.]+-g[0-9a-f]{{12}}(-dirty)?-linux-")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,8 +57,16 @@ def _build(architectures: list[str], into: Path) -> None:
             fetch.put(into / name, data)
         # The archive is written last: where it is, its lists are too.
         archive = into / [*built.files][-1]
+        _tidy(into, architecture, set(built.files))
         size = len(built.archive.data) / _MIB
         print(f"{recipe.NAME}:{what.version} {built.archive.digest}\n{archive} ({size:.1f} MiB)")
+
+
+def _tidy(into: Path, architecture: str, kept: set[str]) -> None:
+    """Remove what builds of other commits have left; releases stay."""
+    for path in into.glob(f"{recipe.NAME}-*-linux-{architecture}.*"):
+        if path.name not in kept and _OF_A_COMMIT.match(path.name):
+            path.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -30,9 +30,11 @@ for line in sys.stdin:
     except (py_compile.PyCompileError, UnicodeError):
         print(path)  # templates and the like
 """
+# Level 9 takes three times the CPU, for layers that are half a percent smaller (14.7 and 4.6 s for
+# 128 MiB, 2026-11-23).
 _COMPRESS: Final = """\
 import sys, zlib
-deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
+deflate = zlib.compressobj(7, zlib.DEFLATED, 31)
 sys.stdout.buffer.write(deflate.compress(sys.stdin.buffer.read()) + deflate.flush())
 """
 

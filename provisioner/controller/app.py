@@ -38,8 +38,7 @@ from provisioner.kube.lease import Leases, LeaseSettings
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
-from provisioner.model.leadership import left_nothing
-from provisioner.model.persistent_volume import sanitised
+from provisioner.model.leadership import lease_names, left_nothing
 from provisioner.region import Start
 from provisioner.version import our_version
 
@@ -255,17 +254,6 @@ class Controller:
         self.metrics.leader.set(0)
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
-
-
-def lease_names(driver: str) -> tuple[str, ...]:
-    """The leases of the stock driver's four sidecars, in the order in which they are taken."""
-    name = sanitised(driver)
-    return (
-        name,
-        f"external-attacher-leader-{name}",
-        f"external-resizer-{name}",
-        f"external-snapshotter-leader-{name}",
-    )
 
 
 async def run(settings: Settings) -> None:

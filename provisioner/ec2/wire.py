@@ -161,6 +161,7 @@ def _snapshot(item: Element, prefix: str) -> EbsSnapshot:
         encrypted=texts.get("encrypted") == "true",
         tags=_tags(item.find(f"{prefix}tagSet")),
         message=texts.get("statusMessage", ""),
+        full_bytes=_number(texts.get("fullSnapshotSizeInBytes")),
     )
 
 

@@ -1,1 +1,1 @@
-"""Commands that look and change nothing: classes, volumes."""
+"""Commands that look: classes, volumes, and why something does not work."""

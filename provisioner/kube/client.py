@@ -88,6 +88,23 @@ class Transport:
         accept: str = "application/json",
     ) -> bytes:
         """One request; the body of its successful answer."""
+        data, _ = await self.exchange(
+            attempt, method, path, query=query, body=body, content_type=content_type, accept=accept
+        )
+        return data
+
+    async def exchange(
+        self,
+        attempt: Attempt,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+        accept: str = "application/json",
+    ) -> tuple[bytes, Mapping[str, str]]:
+        """One request; body and headers of its successful answer."""
         # The API server compresses answers above 128 KiB; beside it in one cluster that costs
         # both sides more than it saves.
         headers = {"Accept": accept, "Content-Type": content_type, "Accept-Encoding": "identity"}
@@ -102,7 +119,7 @@ class Transport:
         if not response.ok:
             retry_after = response.headers.get("Retry-After", "")
             raise failures.of_answer(attempt, response.status, data, retry_after)
-        return data
+        return data, response.headers
 
     async def lines(
         self, attempt: Attempt, path: str, query: Mapping[str, str]
@@ -349,6 +366,17 @@ class KubeClient:
         attempt = _attempt("delete", resource, name, namespace)
         data = await self._send(attempt, "DELETE", resource.path(name, namespace), body=body)
         return None if wire.is_status(data) else _decoded(attempt, resource, data)
+
+    async def version(self) -> tuple[str, str]:
+        """The API server's version, such as "v1.36.3", and the Date of its answer (RFC 9110)."""
+        attempt = Attempt("get", "/version")
+        data, headers = await self._transport.exchange(attempt, "GET", "/version")
+        return wire.read_version(data), headers.get("Date", "")
+
+    async def text(self, path: str) -> str:
+        """What a path answers that has no kind: a pod's metrics, by the API server's proxy."""
+        data = await self._send(Attempt("get", path), "GET", path, accept="*/*")
+        return data.decode(errors="replace")
 
     async def served(self) -> frozenset[tuple[str, str]]:
         """All kinds that the API server has, as ("v1" or "group/version", plural)."""

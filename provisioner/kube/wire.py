@@ -65,6 +65,10 @@ class _Group(msgspec.Struct, frozen=True):
     versions: list[_Version] | None = None
 
 
+class _ServerVersion(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = ""
+
+
 class _Groups(msgspec.Struct, frozen=True):
     kind: str
     items: list[_Group] | None = None
@@ -249,6 +253,18 @@ def _value(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
 def _field_decoder(kind: type[msgspec.Struct], name: str) -> msgspec.json.Decoder[Any]:
     (found,) = (field.type for field in fields(kind) if field.name == name)
     return msgspec.json.Decoder(found)
+
+
+def read_version(data: bytes) -> str:
+    """The version in an answer of ``/version``.
+
+    Raises:
+        KubeError: UNREADABLE.
+    """
+    try:
+        return msgspec.json.decode(data, type=_ServerVersion).git_version
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise KubeError(Reason.UNREADABLE, f"cannot read the server's version: {exc}") from exc
 
 
 def read_served(data: bytes) -> set[tuple[str, str]]:

@@ -29,6 +29,8 @@ class EbsSnapshot:
         size_gib: of the volume, and the least that one made of it can have.
         started_at: the point in time that it holds.
         message: EC2's own words, for ``error`` above all.
+        full_bytes: all blocks that were written to the volume at that time, those of earlier
+            snapshots included; None if EC2 does not say.
     """
 
     snapshot_id: str
@@ -40,6 +42,7 @@ class EbsSnapshot:
     encrypted: bool = False
     tags: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
+    full_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

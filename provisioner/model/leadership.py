@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
-from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
+from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume, sanitised
 
 # The clocks of two leaders may differ by this much.
 _CLOCKS = timedelta(seconds=5)
@@ -59,4 +59,15 @@ def left_nothing(
         any(each.volume_id(driver) and PROVISIONED_BY in each.annotations for each in volumes)
         or any(each.spec.attacher == driver and each.attached for each in attachments)
         or any(each.pinned_zone or each.is_in_doubt for each in claims)
+    )
+
+
+def lease_names(driver: str) -> tuple[str, ...]:
+    """The leases of the stock driver's four sidecars, in the order in which they are taken."""
+    name = sanitised(driver)
+    return (
+        name,
+        f"external-attacher-leader-{name}",
+        f"external-resizer-{name}",
+        f"external-snapshotter-leader-{name}",
     )

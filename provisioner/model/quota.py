@@ -19,7 +19,7 @@ _FAMILY = {
     "sc1": "Cold HDD",
     "standard": "Magnetic",
 }
-_STORAGE = {
+STORAGE_CODES = {
     "gp2": "L-D18FCD1D",
     "gp3": "L-7A658B76",
     "io1": "L-FD252861",
@@ -28,7 +28,7 @@ _STORAGE = {
     "sc1": "L-17AF77E8",
     "standard": "L-9CF3C2EB",
 }
-_IOPS = {"io1": "L-B3A130E6", "io2": "L-8D977E7E"}
+IOPS_CODES = {"io1": "L-B3A130E6", "io2": "L-8D977E7E"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +49,10 @@ def name_of(code: str, text: str, volume_type: str) -> str | None:
         volume_type: of the requested volume.
     """
     kind = f"{_FAMILY.get(volume_type)} ({volume_type}) volumes"
-    if code == _IOPS_CODE and volume_type in _IOPS:
-        return f"IOPS for {kind} ({_IOPS[volume_type]})"
-    if code == "VolumeLimitExceeded" and "storage" in text and volume_type in _STORAGE:
-        return f"Storage for {kind}, in TiB ({_STORAGE[volume_type]})"
+    if code == _IOPS_CODE and volume_type in IOPS_CODES:
+        return f"IOPS for {kind} ({IOPS_CODES[volume_type]})"
+    if code == "VolumeLimitExceeded" and "storage" in text and volume_type in STORAGE_CODES:
+        return f"Storage for {kind}, in TiB ({STORAGE_CODES[volume_type]})"
     return None
 
 

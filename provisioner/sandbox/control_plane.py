@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,8 @@ from provisioner.sandbox.programs import SNAPSHOT_CONTROLLER
 READY_TIMEOUT_S = 60.0
 """Measured 3 s on two idle cores; a busy machine gets twenty times that."""
 
-POLL_S = 0.05
+LEAST_PAUSE_S = 0.05
+MOST_PAUSE_S = 0.5
 
 LIFE_S = int(credentials.LIFE.total_seconds())
 """Of all credentials of a sandbox."""
@@ -279,13 +281,22 @@ class ControlPlane:
         return True
 
 
+def pause_s(waited_s: float, least_s: float = LEAST_PAUSE_S) -> float:
+    """Return how long to wait before the next look: a tenth of the time so far, within limits.
+
+    What comes soon is seen soon, and what takes long is not asked for hundreds of times.
+    """
+    return min(max(least_s, waited_s / 10), MOST_PAUSE_S)
+
+
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
     """Ask again and again until the answer is yes; a refused or failed question is a no."""
+    began_s = time.monotonic()
     while True:
         with contextlib.suppress(aiohttp.ClientError, ApiError, TimeoutError):
             if await is_so():
                 return
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(pause_s(time.monotonic() - began_s))
 
 
 @contextlib.asynccontextmanager

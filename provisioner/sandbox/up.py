@@ -29,6 +29,7 @@ CLUSTER_ID = "sandbox"
 START_TIMEOUT_S = 60.0
 INSTANCE_TYPE = "m5.large"
 _GOOD_END_S = 20.0
+_AWS_SERVICES = ("EC2", "STS", "KMS", "SERVICE_QUOTAS")
 
 
 @dataclass(slots=True)
@@ -80,7 +81,7 @@ class Sandbox:
             **CREDENTIALS,
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
-            "AWS_ENDPOINT_URL_EC2": self.ec2_endpoint,
+            **{f"AWS_ENDPOINT_URL_{name}": self.ec2_endpoint for name in _AWS_SERVICES},
         }
 
     @classmethod

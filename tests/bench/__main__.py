@@ -14,6 +14,7 @@ from provisioner.sandbox.binaries import ensure_binaries
 from provisioner.sandbox.commands import run_until_signal
 from provisioner.sandbox.workdir import work_folder
 from tests.bench import (
+    inspect_measure,
     memory,
     modify,
     node_measure,
@@ -36,9 +37,10 @@ SCALE = (100, 300, 1000, 3000)
 FLOOR_UP_TO = 1000
 QUICK = 200
 CACHED = 5000
+INSPECTED = 10_000
 AT_QUOTA = 300
 SNAPSHOTS = 200
-PARTS = ("speed", "quota", "modify", "memory", "webhook", "flood", "node", "scale")
+PARTS = ("speed", "quota", "modify", "memory", "webhook", "flood", "node", "inspect", "scale")
 
 
 def _tell(text: str) -> None:
@@ -116,6 +118,13 @@ class Bench:
         if found.machine is not None:
             _tell(f"node plugin: {found.machine.resident_mib:.1f} MiB")
 
+    async def inspect(self, claims: int) -> None:
+        """``kubectl ebs`` in a large cluster."""
+        found = await inspect_measure.measure(self._folder, self._binaries, claims)
+        self._results.inspected = found
+        for command, looks in found.looks.items():
+            _tell(f"{command}: {max(each.seconds for each in looks):.1f} s at most")
+
     async def _idle(self, made: World) -> None:
         made.ec2.control(reset_counts=True)
         await asyncio.sleep(IDLE_S)
@@ -141,6 +150,8 @@ async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, qu
         await bench.flood()
     if "node" in parts:
         await bench.node()
+    if "inspect" in parts:
+        await bench.inspect(count if quick else INSPECTED)
     if "scale" in parts and not quick:
         await bench.scale(SCALE)
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench import modify_report, node_report, webhook_flood, webhook_report
+from tests.bench import inspect_measure, modify_report, node_report, webhook_flood, webhook_report
+from tests.bench.inspect_measure import Inspected
 from tests.bench.memory import Memory
 from tests.bench.modify import Modified
 from tests.bench.node_numbers import Node
@@ -42,6 +43,7 @@ class Results:
     webhook: Webhook | None = None
     flood: list[Flooded] | None = None
     node: Node | None = None
+    inspected: Inspected | None = None
 
 
 def markdown(results: Results) -> str:
@@ -61,6 +63,8 @@ def markdown(results: Results) -> str:
         parts.append(webhook_flood.markdown(results.flood))
     if results.node is not None:
         parts.append(node_report.markdown(results.node))
+    if results.inspected is not None:
+        parts.append(inspect_measure.markdown(results.inspected))
     if results.scale:
         parts.append(_scale(results.scale))
     return "\n\n".join([*parts, ELSEWHERE]) + "\n"

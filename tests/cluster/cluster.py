@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api, ApiError
+from provisioner.sandbox.control_plane import pause_s
 from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.client import ask
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
@@ -26,7 +27,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 PATIENCE_S = 30.0
-_POLL_S = 0.2
+_LEAST_PAUSE_S = 0.2
 PVS = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 ATTRIBUTES_CLASSES = "/apis/storage.k8s.io/v1/volumeattributesclasses"
@@ -130,12 +131,13 @@ class Cluster:
         timeout_s: float = PATIENCE_S,
     ) -> T:
         """Look until there is something to see; the failure quotes the controller."""
-        deadline_s = time.monotonic() + timeout_s
+        began_s = time.monotonic()
         while not (seen := await look()):
-            if time.monotonic() > deadline_s:
+            waited_s = time.monotonic() - began_s
+            if waited_s > timeout_s:
                 tail = "\n".join(json.dumps(each) for each in self.log()[-15:])
                 raise AssertionError(f"not seen in {timeout_s:.0f} s: {what}\n{tail}")
-            await asyncio.sleep(_POLL_S)
+            await asyncio.sleep(pause_s(waited_s, _LEAST_PAUSE_S))
         return seen
 
     def instance(self, zone: str = "us-east-1a", number: int = 0) -> Instance:

@@ -20,28 +20,35 @@ START_S = 60.0
 """One takes 1.5 s of CPU; seven may start at the same time on a machine that others use too."""
 
 _END_S = 15.0
-_POLL_S = 0.1
+_LEAST_PAUSE_S = 0.1
 NO_REGION = {"AWS_REGION": "", "AWS_DEFAULT_REGION": ""}
 
 
 async def eventually(
-    what: str, look: Callable[[], Any], within_s: float = 30.0, *, every_s: float = _POLL_S
+    what: str, look: Callable[[], Any], within_s: float = 30.0, *, every_s: float = 0.0
 ) -> Any:
     """Look until the answer (of a function or a coroutine function) is true; return it.
+
+    Args:
+        what: is waited for.
+        look: for it.
+        within_s: else it fails.
+        every_s: how often to look; 0 for ever more rarely.
 
     Raises:
         AssertionError: it did not come about in time; names what, and the last answer.
     """
     loop = asyncio.get_running_loop()
-    deadline_s = loop.time() + within_s
+    began_s = loop.time()
     while True:
         answer = look()
         if asyncio.iscoroutine(answer):
             answer = await answer
         if answer:
             return answer
-        assert loop.time() < deadline_s, f"not seen in {within_s:g} s: {what} (last: {answer!r})"
-        await asyncio.sleep(every_s)
+        waited_s = loop.time() - began_s
+        assert waited_s < within_s, f"not seen in {within_s:g} s: {what} (last: {answer!r})"
+        await asyncio.sleep(every_s or control_plane.pause_s(waited_s, _LEAST_PAUSE_S))
 
 
 async def installed(background: Background) -> Sandbox:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
-from provisioner.controller import app
+from provisioner.model import leadership
 from provisioner.model.names import (
     CLAIM_NAME,
     CLAIM_NAMESPACE,
@@ -22,7 +22,7 @@ from tests.cluster import hands
 from tests.cluster.hands import DRIVER, Ec2Hand, Json
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-NAMES = app.lease_names(DRIVER)
+NAMES = leadership.lease_names(DRIVER)
 DURATION_S = 15
 RETRY_S = 5.0
 IDENTITY = "ip-10-0-0-1"
@@ -32,13 +32,13 @@ IDENTITY = "ip-10-0-0-1"
 async def holders(api: Api, driver: str = DRIVER) -> list[str]:
     """Who holds each lease, "" for nobody."""
     found = {each["metadata"]["name"]: each["spec"] for each in await hands.items(api, LEASES)}
-    names = app.lease_names(driver)
+    names = leadership.lease_names(driver)
     return [found.get(name, {}).get("holderIdentity") or "" for name in names]
 
 
 async def forget(api: Api, driver: str = DRIVER) -> None:
     """Remove the leases: nobody has to wait for those of a killed process."""
-    for name in app.lease_names(driver):
+    for name in leadership.lease_names(driver):
         await hands.discard(api, f"{LEASES}/{name}")
 
 
@@ -96,7 +96,7 @@ class Stock:
     """All four sidecars, each for itself."""
 
     def __init__(self, api: Api, driver: str = DRIVER) -> None:
-        self.sidecars = [Sidecar(api, name) for name in app.lease_names(driver)]
+        self.sidecars = [Sidecar(api, name) for name in leadership.lease_names(driver)]
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     @contextlib.asynccontextmanager

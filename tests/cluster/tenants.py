@@ -61,7 +61,7 @@ class Tenant:
         return await hands.make_claim(self.api, self.namespace, name, self.namespace)
 
     async def _moves_in(self) -> None:
-        await epochs.let_read_leases(self.api, self.namespace, self.driver)
+        await epochs.let_work_as(self.api, self.namespace, self.driver)
         await epochs.of_ours(self.api, self.driver)
         await hands.make_class(self.api, self.namespace, driver=self.driver)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.installation import MANIFESTS
 from provisioner.sandbox.kubectl import kubectl
@@ -83,7 +84,13 @@ def a_volume(name: str, **source: Json) -> Json:
     }
 
 
-CSI: Json = {"csi": {"driver": "policies.ebs.test", "volumeHandle": "vol-0123"}}
+CSI: Json = {"csi": {"driver": EBS_DRIVER, "volumeHandle": "vol-0123"}}
+FOREIGN: Json = {"csi": {"driver": "share.csi.test", "volumeHandle": "//server/share"}}
+SECRET: Json = {"namespace": "shop", "name": "password"}
+SECRET_REFS = (
+    *("controllerPublishSecretRef", "controllerExpandSecretRef"),
+    *("nodeStageSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"),
+)
 HOST_PATH: Json = {"hostPath": {"path": "/"}}
 # The garbage collector deletes what has no owner that exists.
 OWNER: Json = {"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "1-2-3"}
@@ -169,6 +176,7 @@ async def test_the_controllers_account_gives_nobody_another_volume_or_a_director
     async with (
         as_account(background, CONTROLLER) as client,
         kept(api, PVS, a_volume(f"{namespace}-host", **HOST_PATH)) as directory,
+        kept(api, PVS, a_volume(f"{namespace}-share", **FOREIGN)) as share,
     ):
         await in_force(client, volume, theft)
         for change in (
@@ -179,11 +187,14 @@ async def test_the_controllers_account_gives_nobody_another_volume_or_a_director
             ORPHANED,
         ):
             assert await is_denied(client, volume, change), change
-        for source in (HOST_PATH, {"nfs": {"server": "evil.example", "path": "/"}}):
+        with_secrets = [{"csi": CSI["csi"] | {each: SECRET}} for each in SECRET_REFS]
+        nfs = {"nfs": {"server": "evil.example", "path": "/"}}
+        for source in (HOST_PATH, nfs, FOREIGN, *with_secrets):
             body = a_volume(f"{namespace}-new", **source)
             assert await is_denied(client, PVS, body, "POST"), source
-        assert await is_denied(client, directory, {"metadata": {"annotations": {"a": "c"}}})
-        assert await is_denied(client, directory, None, "DELETE")
+        for others in (directory, share):
+            assert await is_denied(client, others, {"metadata": {"annotations": {"a": "c"}}})
+            assert await is_denied(client, others, None, "DELETE")
 
         right = {"spec": {"capacity": {"storage": "8Gi"}}, "metadata": {"finalizers": ["a.test/b"]}}
         assert not await is_denied(client, volume, right)

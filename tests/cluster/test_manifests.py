@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from provisioner.controller import app
+from provisioner.model import leadership
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox import control_plane
 from provisioner.sandbox.api import Api, ApiError
@@ -124,7 +124,7 @@ async def test_the_pods_are_admitted_under_the_restricted_standard(applied: str,
 async def test_the_account_may_hold_its_four_leases_and_no_other(applied: str, api: Api):
     leases, there = "coordination.k8s.io/leases", "kube-system"
 
-    for name in app.lease_names(EBS_DRIVER):
+    for name in leadership.lease_names(EBS_DRIVER):
         assert await may(api, "get", leases, namespace=there, name=name)
         assert await may(api, "patch", leases, namespace=there, name=name)
     assert await may(api, "create", leases, namespace=there)

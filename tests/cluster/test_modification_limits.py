@@ -126,10 +126,10 @@ def allocated(claim: Json) -> str:
 
 
 async def shown(place: Place) -> list[str]:
-    """What ``ebs-provisioner volumes`` prints for the story's namespace."""
+    """What ``kubectl ebs volumes`` prints for the story's namespace."""
     sandbox = place.cluster.sandbox
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "provisioner.cli", "volumes", "--namespace", place.name),
+        *(sys.executable, "-m", "provisioner.cli", "ebs", "volumes", "--namespace", place.name),
         *("--kubeconfig", str(sandbox.plane.kubeconfig)),
         env={**os.environ, **sandbox.aws_environment},
         stdout=asyncio.subprocess.PIPE,

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from provisioner.controller import app
+from provisioner.model import leadership
 from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import hands
+from tests.cluster import epochs, hands
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand, Json
 from tests.cluster.replicas import Replica, eventually, installed
@@ -80,6 +80,7 @@ async def replica(sandbox: Sandbox, api: Api, namespace: str) -> AsyncIterator[R
     await api.create(
         f"{RBAC}/{namespace}/rolebindings", {**meta, "roleRef": role, "subjects": [account]}
     )
+    await epochs.let_write_volumes(api, DRIVER)
     options = [
         *("--driver-name", DRIVER),
         *("--cluster-id", namespace),
@@ -134,7 +135,7 @@ async def test_names_tags_file_system_leases_and_logs_are_as_its_options_say(
     tags = hands.tags_of(volume)
     assert (tags["team"], tags["cost"]) == ("storage", "none")
     held = await hands.items(api, f"{LEASES}/{namespace}/leases")
-    assert {each["metadata"]["name"] for each in held} == set(app.lease_names(DRIVER))
+    assert {each["metadata"]["name"] for each in held} == set(leadership.lease_names(DRIVER))
     assert len({each["spec"]["holderIdentity"] for each in held}) == 1
     lines = [json.loads(line) for line in replica.log.splitlines()]
     [start] = [line for line in lines if line["event"] == "starting"]

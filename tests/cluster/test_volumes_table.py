@@ -1,4 +1,4 @@
-"""``ebs-provisioner volumes``, as somebody runs it beside a cluster and its EC2."""
+"""``kubectl ebs volumes``, as somebody runs it beside a cluster and its EC2."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest_asyncio
 
-from provisioner.inspect.volumes import HEADINGS
+from provisioner.inspect.volumes.table import HEADINGS
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.hands import CALM, PVS, Ec2Hand, claims_of, remove
@@ -33,7 +33,7 @@ async def run(
 ) -> tuple[int | None, list[str], str]:
     """Exit code, the lines that are printed, what is complained of."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "provisioner.cli", "volumes", *arguments),
+        *(sys.executable, "-m", "provisioner.cli", "ebs", "volumes", *arguments),
         *("--kubeconfig", str(sandbox.plane.kubeconfig)),
         env={**os.environ, **sandbox.aws_environment, **environment},
         stdout=asyncio.subprocess.PIPE,

@@ -77,7 +77,7 @@ class World:
         )
         rights = f"walk-{uuid.uuid4().hex[:8]}"
         drivers = [slot.driver for slot in all_slots]
-        await epochs.let_read_leases(self.api, rights, *drivers)
+        await epochs.let_work_as(self.api, rights, *drivers)
         try:
             for slot in all_slots:
                 await self._furnish(slot)

@@ -19,19 +19,7 @@ from image.tree import Entry
 ROOT = Path(__file__).parents[2]
 
 
-def test_two_builds_of_one_commit_have_one_digest(
-    built: Built, architecture: str, cache: Path, tmp_path: Path
-):
-    # The same packages, and no layer or Python that the first build has made.
-    for kept in ("debian", "wheels"):
-        (tmp_path / kept).symlink_to(cache / kept)
-
-    again = Builder(tmp_path, print).build(architecture, describe(ROOT))
-
-    assert again.archive.digest == built.archive.digest
-    assert again.files == built.files
-
-
+# Before the test of two builds: the first image, which it makes, may take a minute itself.
 def test_a_damaged_layer_in_the_cache_is_made_again(
     built: Built, architecture: str, cache: Path, tmp_path: Path
 ):
@@ -44,6 +32,19 @@ def test_a_damaged_layer_in_the_cache_is_made_again(
     smallest.write_bytes(smallest.read_bytes()[:1000])
 
     assert Builder(tmp_path, print).build(architecture, describe(ROOT)).archive == built.archive
+
+
+def test_two_builds_of_one_commit_have_one_digest(
+    built: Built, architecture: str, cache: Path, tmp_path: Path
+):
+    # The same packages, and no layer or Python that the first build has made.
+    for kept in ("debian", "wheels"):
+        (tmp_path / kept).symlink_to(cache / kept)
+
+    again = Builder(tmp_path, print).build(architecture, describe(ROOT))
+
+    assert again.archive.digest == built.archive.digest
+    assert again.files == built.files
 
 
 def test_an_unknown_architecture_is_one_sentence(
@@ -70,6 +71,26 @@ def test_a_build_that_fails_leaves_nothing(
     assert command.main([f"--into={tmp_path / 'dist'}"]) == 1
     assert capsys.readouterr().err == "image: our wheel cannot be built: no such thing\n"
     assert not (tmp_path / "dist").exists()
+
+
+def test_a_build_removes_those_of_other_commits_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, built: Built, architecture: str, tmp_path: Path
+):
+    monkeypatch.setattr(Builder, "build", lambda *_: built)
+    other = next(each for each in recipe.MACHINES if each != architecture)
+    old = f"{recipe.NAME}-0.2.0-g0123456789ab"
+    mine = ["mine.tar", f"{recipe.NAME}-mine-linux-{architecture}.tar"]
+    release = f"{recipe.NAME}-0.1.0-linux-{architecture}.tar"
+    others = f"{old}-linux-{other}.tar"
+    ours = f"linux-{architecture}"
+    gone = [f"{old}-{ours}.tar", f"{old}-dirty-{ours}.cdx.json"]
+    for name in (*mine, release, others, *gone):
+        (tmp_path / name).touch()
+
+    assert command.main([f"--into={tmp_path}"]) == 0
+
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {*mine, release, others, *built.files}
 
 
 def test_a_package_that_is_not_locked_is_one_sentence():

@@ -75,7 +75,10 @@ CASES: dict[str, tuple[Json, str, str, Json]] = {
         {'ebs_provisioner_orphans_reported{pod="a"}': "0x30 2x30"},
         "29m",
         "32m",
-        {'ebs_provisioner_orphans_reported{pod="a"}': "0x60"},
+        {
+            'ebs_provisioner_orphans_reported{pod="a"}': "0x60",
+            'ebs_provisioner_orphans_reported{pod="b"}': " ".join(["NaN"] * 60),
+        },
     ),
     "EBSNodePluginNotRegistered": (
         {'ebs_provisioner_node_registered{instance="a"}': "0x60"},

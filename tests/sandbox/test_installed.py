@@ -65,6 +65,17 @@ def test_the_newest_image_for_this_machine_is_chosen(tmp_path: Path) -> None:
     assert archive.chosen(older, folder=tmp_path, machine="x86_64").path == older
 
 
+def test_an_archive_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+    broken = tmp_path / "broken.tar"
+    broken.write_bytes(b"half an archive")
+    assert refusal(folder=tmp_path).startswith(f"{broken} is not an image's archive")
+
+    written(tmp_path / "good.tar", manifest(), at_s=1)  # the older one
+
+    assert archive.chosen(folder=tmp_path, machine="x86_64").path.name == "good.tar"
+    assert refusal(broken).startswith(f"{broken} is not an image's archive")
+
+
 @pytest.fixture
 def commit(tmp_path: Path) -> str:
     """The commit of a checkout in the folder ``checkout``."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from provisioner.inspect import class_check_rules
+from provisioner.inspect.classes import check_rules as class_check_rules
 from provisioner.model.claim import Claim
 from provisioner.model.names import CLONE_ACROSS_ZONES
 from provisioner.model.sentences import listed

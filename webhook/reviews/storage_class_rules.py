@@ -1,6 +1,6 @@
 """Refuse a StorageClass that can never work, and warn about one that may not do what is meant.
 
-``provisioner.inspect.class_check_rules`` says what a class can do, for ``ebs-provisioner class
+``provisioner.inspect.classes.check_rules`` says what a class can do, for ``ebs-provisioner class
 check`` too. A refusal rests on the class alone, so nothing has to be read to prove it. The webhook
 works beside aws-ebs-csi-driver too, so what only our controller refuses is no reason to deny.
 """
@@ -9,8 +9,8 @@ from collections.abc import Collection
 
 import msgspec
 
-from provisioner.inspect import class_check_rules
-from provisioner.inspect.class_check_rules import NodeZone
+from provisioner.inspect.classes import check_rules as class_check_rules
+from provisioner.inspect.classes.check_rules import NodeZone
 from provisioner.model.storage_class import StorageClass
 from webhook.model.cluster_view import NodeView
 from webhook.model.review import Answer, Json, allow, deny

@@ -9,6 +9,7 @@ server has now. If that cannot be read, the sweep ends and touches nothing more.
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from math import nan
 from typing import assert_never
 
 import structlog
@@ -45,8 +46,10 @@ class OrphanSweep:
         self._metrics = services.metrics
         self._creations = creations
         self._reported = TellOnce()
+        # What is left in EC2: of the tagged volumes, and of all others.
+        self._left_tagged: set[str] = set()
         self._left: set[str] = set()
-        self._metrics.orphans_reported.set_function(lambda: len(self._left))
+        self._metrics.orphans_reported.set_function(self._how_many_left)
         self._sweeps = 0
 
     async def run(self) -> None:
@@ -77,12 +80,16 @@ class OrphanSweep:
                 were not examined are left alone.
         """
         ours = tags.of_cluster(self._settings.cluster_id)
-        await self._settle(
-            await self._volumes.find(tags={**ours, UNCLAIMED: None}, background=True)
-        )
+        tagged = await self._volumes.find(tags={**ours, UNCLAIMED: None}, background=True)
+        self._left_tagged &= {volume.volume_id for volume in tagged}
+        await self._settle(tagged)
         if self._sweeps % _INVENTORY_EVERY == 0:
             await self._take_inventory(ours)
         self._sweeps += 1
+
+    def _how_many_left(self) -> float:
+        """For the gauge: no number before all volumes were seen once."""
+        return len(self._left_tagged | self._left) if self._sweeps else nan
 
     async def _take_inventory(self, ours: Mapping[str, str]) -> None:
         """One page is held at a time: there may be a hundred thousand volumes."""
@@ -102,7 +109,8 @@ class OrphanSweep:
             await self._caches.certain(self._caches.persistent_volumes, self._caches.claims)
         in_flight |= self._creations.attempts
         decided = self._decided(doubtful, in_flight)
-        self._left.difference_update(volume.volume_id for volume in volumes)
+        for left in (self._left_tagged, self._left):
+            left.difference_update(volume.volume_id for volume in volumes)
         for at in range(0, len(decided), _AT_ONCE):
             await asyncio.gather(*(self._end(*each) for each in decided[at : at + _AT_ONCE]))
 
@@ -195,7 +203,7 @@ class OrphanSweep:
         log.warning("created a PersistentVolume for an orphaned volume", **_facts(volume))
 
     def _report(self, volume: Volume) -> None:
-        self._left.add(volume.volume_id)
+        (self._left_tagged if UNCLAIMED in volume.tags else self._left).add(volume.volume_id)
         if not self._reported.is_news(volume.volume_id):
             return
         self._metrics.orphans.labels("reported").inc()

@@ -15,6 +15,7 @@ import structlog
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.formatting import file_system_rules
+from provisioner.node.formatting.exclusive import peek
 from provisioner.node.mounting import rules
 from provisioner.node.mounting.rules import Seen
 from provisioner.node.runtime import mount_table_rules
@@ -106,14 +107,30 @@ class Mounts:
             # mount(8) can fail after the kernel has mounted.
             failure = rules.mount_failure(result.output, path, str(device_path))
             was_mounted = await self.clean_up(path)
-            too_old = file_system_rules.too_old(file_system, os.uname().release)
+            hint = await self._hint(device_path, file_system, result.output)
             raise NodeError(
                 Reason.MOUNT_FAILED if was_mounted else failure,
                 f"{device_path} could not be mounted at {path} as {file_system} with "
-                f"{','.join(options)} ({result.ending}): {result.summary}"
-                + (f"; {too_old}: move the pod to a node with a newer one" if too_old else ""),
+                f"{','.join(options)} ({result.ending}): {result.summary}{hint}",
             )
         self._verify_mounted(device_path, path)
+
+    async def _hint(self, device_path: Path, file_system: str, said: str) -> str:
+        """What may be behind a failed mount: a kernel that does not know the xfs's features."""
+        too_old = file_system_rules.too_old(os.uname().release)
+        if file_system != "xfs" or not too_old or not rules.may_be_unknown_features(said):
+            return ""
+        try:
+            head = await self._blocking.call(
+                str(device_path),
+                partial(peek, device_path, 0, file_system_rules.HEAD_BYTES),
+                what=f"reading {device_path}",
+            )
+        except (NodeError, OSError):
+            return ""  # the failed mount is what matters
+        if not file_system_rules.has_newer_xfs_features(head):
+            return ""
+        return f"; {too_old}: if its log says so, move the pod to a node with a newer kernel"
 
     async def bind(self, source: str | Path, path: str, *, read_only: bool) -> None:
         """Bind-mount a directory or a file at another path.

@@ -261,6 +261,16 @@ def mount_failure(said: str, *paths: str) -> Reason:
     return Reason.MOUNT_FAILED
 
 
+def may_be_unknown_features(said: str) -> bool:
+    """Whether mount(8) failed as it does for features that the kernel does not know.
+
+    The kernel answers EINVAL, and mount(8) of util-linux lists what that may be (Linux
+    fs/xfs/xfs_super.c ``xfs_fs_fill_super``, util-linux 2.38 libmount/src/context_mount.c, read
+    2026-11-23).
+    """
+    return "wrong fs type, bad option, bad superblock" in said
+
+
 def is_in_use(said: str, path: str) -> bool:
     """Whether umount(8) failed because the path is in use."""
     return "busy" in _words(said, [path])

@@ -12,7 +12,6 @@ import platform
 import re
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -157,14 +156,18 @@ def chosen(path: Path | None = None, folder: Path = DIST, machine: str = "") -> 
         folder: where the newest is looked for.
         machine: as ``platform.machine()`` names it, which is the default.
 
+    An archive of the folder that cannot be read is passed over: it hides no good one.
+
     Raises:
         SandboxError: there is none, or it is for other machines.
     """
     wanted = ours(machine)
-    found = [read(path)] if path else list(_newest_first(folder))
+    found, broken = ([read(path)], []) if path else _newest_first(folder)
     fitting = [each for each in found if each.architecture == wanted]
     if fitting:
         return fitting[0]
+    if not found and broken:
+        raise broken[0]
     if not found:
         raise SandboxError(f"there is no image in {folder}: run make image, or name one by --image")
     other = found[0]
@@ -174,6 +177,12 @@ def chosen(path: Path | None = None, folder: Path = DIST, machine: str = "") -> 
     )
 
 
-def _newest_first(folder: Path) -> Iterator[ImageArchive]:
+def _newest_first(folder: Path) -> tuple[list[ImageArchive], list[SandboxError]]:
+    """The archives of a folder, and why others are none."""
+    found, broken = [], []
     for path in sorted(folder.glob("*.tar"), key=lambda each: each.stat().st_mtime, reverse=True):
-        yield read(path)
+        try:
+            found.append(read(path))
+        except SandboxError as error:
+            broken.append(error)
+    return found, broken

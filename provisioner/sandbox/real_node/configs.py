@@ -113,6 +113,10 @@ _KUBELET: Final = {
     "failSwapOn": False,
     # How soon the controllers see that a volume is no longer in use.
     "nodeStatusUpdateFrequency": "1s",
+    # A Node in which nothing has changed is written this rarely. By default it would be written
+    # every second, too, and everybody who watches Nodes would be sent it (reference of
+    # kubelet.config.k8s.io/v1beta1, read 2026-11-23).
+    "nodeStatusReportFrequency": "5m",
     # How soon it looks again at a pod that runs: whether its volume has grown, for one.
     "syncFrequency": "5s",
     # The disk and memory are the whole machine's, and no pod is to go for others.

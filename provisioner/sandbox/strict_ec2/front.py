@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl
 
 from aiohttp import web
 
-from provisioner.sandbox.strict_ec2 import control
+from provisioner.sandbox.strict_ec2 import control, roles, service_quotas
 from provisioner.sandbox.strict_ec2.actions import ACTIONS
 from provisioner.sandbox.strict_ec2.disk_changes import POINT_IN_TIME
 from provisioner.sandbox.strict_ec2.errors import Ec2Error, throttled
@@ -58,7 +58,7 @@ class Front:
         action = flat.get("Action", "")
         is_ec2 = flat.get("Version") == _EC2_VERSION
         if not is_ec2:
-            reply = self._moto.answer(request, body)
+            reply = self._beside_ec2(request, body, flat, scope)
             if request.path == "/moto-api/reset":
                 self._reset_world()
             return _response(reply)
@@ -71,6 +71,24 @@ class Front:
             return _response(_refusal(Ec2Error(code, refused, status=401)))
         act = partial(self._act, request, body, action, flat, (self._account(key), region))
         return _response(await self._ec2(request, action, flat, (key, region), act))
+
+    def _beside_ec2(
+        self,
+        request: web.BaseRequest,
+        body: bytes,
+        flat: dict[str, str],
+        scope: re.Match[str] | None,
+    ) -> Reply:
+        """Answer for another service: STS, IAM, KMS, Service Quotas, and moto's own door."""
+        target = request.headers.get("X-Amz-Target", "")
+        if target.startswith(service_quotas.TARGET):
+            quotas, region = self._world.settings.quotas, scope[2] if scope else ""
+            status, text = service_quotas.answer(target, body, quotas, region)
+            return Reply(status, "application/x-amz-json-1.1", text)
+        refused = roles.refusal(flat, self._account(scope[1] if scope else ""))
+        if refused is not None:
+            return Reply(roles.STATUS, "text/xml", refused)
+        return self._moto.answer(request, body)
 
     def _account(self, key: str) -> str:
         return self._world.settings.accounts.get(key, ACCOUNT)

@@ -9,6 +9,8 @@ from botocore.config import Config
 
 _IMAGE: Final = "ami-00000000000000000"  # no image is ever booted
 
+_HOPS: Final = 2  # as docs/install.md wants it: pods reach the metadata service
+
 
 @dataclass(frozen=True, slots=True)
 class Instance:
@@ -47,6 +49,7 @@ def make_instances(
             MinCount=number,
             MaxCount=number,
             Placement={"AvailabilityZone": zone},
+            MetadataOptions={"HttpPutResponseHopLimit": _HOPS},
             TagSpecifications=[{"ResourceType": "instance", "Tags": pairs}] if pairs else [],
         )
         made[index :: len(zones)] = [_instance(each, region) for each in reply["Instances"]]

@@ -34,6 +34,7 @@ InstanceType: Any = _instance_types.InstanceType
 ActionResult: Any = import_module("moto.core.responses").ActionResult
 ec2_backends: Any = import_module("moto.ec2.models").ec2_backends
 ec2_utils: Any = import_module("moto.ec2.utils")
+iam: Any = import_module("moto.iam.models")
 kms: Any = import_module("moto.kms.models")
 settings: Any = import_module("moto.settings")
 backends: Any = import_module("moto.backends")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -243,6 +244,49 @@ def test_what_is_left_counts_until_it_is_gone_or_something_names_it():
     in_virtual_time(story)
 
     assert left == [2, 1, 0]
+
+
+def test_a_tagged_volume_that_is_gone_counts_no_more_after_the_next_sweep():
+    world, metrics = World([BEFORE]), Metrics()
+    left: list[float | None] = []
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, None, 3600.0, metrics))
+        for happens in (lambda: None, world.volumes.clear):
+            happens()
+            await asyncio.sleep(Settings().orphan_sweep_interval_s + 30.0)
+            left.append(metrics.registry.get_sample_value("ebs_provisioner_orphans_reported"))
+        await living
+
+    in_virtual_time(story)
+
+    assert left == [1, 0]
+
+
+@pytest.mark.parametrize("reads", ["none", "all but the inventory"])
+def test_how_many_are_left_is_unknown_until_all_volumes_were_looked_at(reads):
+    world, metrics = World([BEFORE]), Metrics()
+
+    async def fails(*_: Any, **__: Any) -> list[Volume]:
+        raise StorageError(Reason.PERMISSION_DENIED, "no ec2:DescribeVolumes")
+
+    async def ends_early(**_: Any) -> AsyncIterator[list[Volume]]:
+        await fails()
+        yield []
+
+    if reads == "none":
+        world.find = fails  # type: ignore[method-assign]
+    else:
+        world.find_pages = ends_early  # type: ignore[method-assign]
+
+    async def story(_: Clock) -> None:
+        await life(world, None, 3600.0, metrics)
+
+    in_virtual_time(story)
+
+    left = metrics.registry.get_sample_value("ebs_provisioner_orphans_reported")
+    assert left is not None
+    assert math.isnan(left)
 
 
 @pytest.mark.parametrize("owner", ["persistent volume by id", "persistent volume by name", "claim"])

@@ -267,6 +267,29 @@ async def test_a_volume_detached_by_force_is_unreadable_until_kubernetes_takes_i
     assert ("unreadable", "vol-1", "") not in await samples()
 
 
+async def test_a_volume_that_goes_while_the_node_cannot_be_read_is_judged_by_the_last_list(
+    machine, kube_server, samples
+):
+    """It may have been detached by force, or properly: what was known last says the former."""
+    machine.has("vol-1")
+    machine.has("vol-2")
+    for number in ("1", "2"):
+        kube_server.has_volume(f"vol-{number}", f"pv-{number}")
+    in_use = {"volumesInUse": ["kubernetes.io/csi/ebs.csi.aws.com^vol-1"]}
+    kube_server.has_node(status=in_use)
+    await samples()
+    del machine.disks["vol-1"]
+    assert (await samples())["unreadable", "vol-1", ""].value == 1  # the list is read here
+    kube_server.has_node(status={})
+    kube_server.tokens.clear()
+
+    assert (await samples())["unreadable", "vol-1", ""].value == 1
+
+    kube_server.tokens = {"first"}
+    assert ("unreadable", "vol-1", "") not in await samples()
+    assert ("unreadable", "vol-2", "") in await samples()
+
+
 async def test_a_scrape_sees_what_is_true_now(machine, kube_server, collector):
     registry = CollectorRegistry()
     registry.register(collector)

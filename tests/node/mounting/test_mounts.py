@@ -69,23 +69,53 @@ async def test_a_failed_mount_that_is_in_use_at_once_is_told_as_it_failed(machin
         )
 
 
+UNKNOWN = "wrong fs type, bad option, bad superblock"
+OLD = "5.4.0-216-generic"
+
+
 @pytest.mark.parametrize(
-    ("release", "hint"),
-    [("5.4.0-216-generic", "5.4.0-216-generic, is older than 5.10 and cannot"), ("6.1.0", "")],
+    ("release", "made_with", "said", "is_named"),
+    [
+        (OLD, "bigtime=1,inobtcount=1", UNKNOWN, True),
+        (OLD, "bigtime=0,inobtcount=1", UNKNOWN, True),
+        (OLD, "bigtime=0,inobtcount=0", UNKNOWN, False),  # --legacy-xfs
+        (OLD, "bigtime=1,inobtcount=1", "mount failed: Structure needs cleaning", False),
+        ("6.1.0", "bigtime=1,inobtcount=1", UNKNOWN, False),
+    ],
 )
-async def test_a_kernel_that_is_too_old_for_an_xfs_is_named(machine, monkeypatch, release, hint):
+async def test_a_kernel_that_may_be_too_old_for_an_xfs_is_named(
+    machine, monkeypatch, *, release, made_with, said, is_named
+):
     disk, here = machine.attach(), os.uname()
+    run("mkfs.xfs", "-q", "-m", f"crc=1,finobt=1,{made_with}", disk.node)
     names = (here.sysname, here.nodename, release, here.version, here.machine)
     monkeypatch.setattr(os, "uname", lambda: os.uname_result(names))
-    machine.fake("mount", "echo wrong fs type, bad option, bad superblock >&2; exit 32")
+    machine.fake("mount", f"echo {said} >&2; exit 32")
 
-    with pytest.raises(NodeError, match="bad superblock") as failed:
+    with pytest.raises(NodeError, match=said) as failed:
         await machine.mounts.mount(
             disk.node, str(machine.kubelet), file_system="xfs", options=("rw",)
         )
 
-    assert hint in failed.value.message
-    assert ("is older than" in failed.value.message) is bool(hint)
+    hint = f"Linux {OLD}, is older than 5.10 and may not know bigtime and inobtcount"
+    assert (hint in failed.value.message) is is_named
+    assert ("older" in failed.value.message) is is_named
+
+
+async def test_a_disk_that_cannot_be_read_after_a_failed_mount_hides_no_reason(
+    machine, monkeypatch
+):
+    here = os.uname()
+    names = (here.sysname, here.nodename, OLD, here.version, here.machine)
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result(names))
+    machine.fake("mount", f"echo {UNKNOWN} >&2; exit 32")
+
+    with pytest.raises(NodeError, match=f"{UNKNOWN}$") as failed:
+        await machine.mounts.mount(
+            machine.folder / "gone", str(machine.kubelet), file_system="xfs", options=("rw",)
+        )
+
+    assert failed.value.reason is Reason.MOUNT_FAILED
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.inspect import class_check_rules
+from provisioner.inspect.classes import check_rules as class_check_rules
 from provisioner.model.storage_class import StorageClass
 from webhook.model.cluster_view import NodeView
 from webhook.model.review import Answer, Json

@@ -1,0 +1,1 @@
+"""StorageClasses: what one does, and what is wrong with it."""

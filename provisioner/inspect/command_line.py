@@ -1,0 +1,136 @@
+"""What all commands of ``kubectl ebs`` share: their options, how they read, and how they end."""
+
+import asyncio
+import functools
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from provisioner import options
+from provisioner.inspect.reading import gap_rules, kubeconfig
+from provisioner.inspect.reading.cloud import Cloud
+from provisioner.inspect.reading.cluster import Cluster
+from provisioner.kube.client import KubeClient
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.errors import StorageError
+from provisioner.model.sentences import printable
+
+_PIPE_CLOSED = 141  # 128 + SIGPIPE, what a shell shows of a program that a closed pipe ended
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The cluster, the driver and the account that a command is about.
+
+    Attributes:
+        kubeconfig: path of a kubeconfig; None in a pod.
+        context: of the kubeconfig; None for its current one.
+        namespace: as given; "" if none was.
+        driver: name of the CSI driver.
+        region: of EC2; None for AWS_REGION, or that of the Nodes or of this instance.
+    """
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str
+    driver: str
+    region: str | None
+
+    @property
+    def default_namespace(self) -> str:
+        """The namespace of a name without one: as given, or that of the kubeconfig's context."""
+        return self.namespace or kubeconfig.namespace_of(self.kubeconfig, self.context)
+
+
+Function = Callable[..., Any]
+
+
+def target_options(command: Function) -> Function:
+    """Give a command the options that say what it is about, as one argument ``target``."""
+
+    @click.option("--namespace", "-n", default="", help="Namespace of objects named without one.")
+    @click.option(
+        "--kubeconfig",
+        "given_kubeconfig",
+        help="Path of a kubeconfig.  [default: KUBECONFIG, ~/.kube/config, or the pod's cluster]",
+    )
+    @click.option("--context", help="Context of the kubeconfig.  [default: the current one]")
+    @click.option(
+        "--driver-name",
+        type=options.DnsName(),
+        default=EBS_DRIVER,
+        show_default=True,
+        help="As the controller has it.",
+    )
+    @click.option(
+        "--region", help="AWS region.  [default: AWS_REGION, or that of the Nodes or this instance]"
+    )
+    @functools.wraps(command)
+    def with_target(
+        *args: Any,
+        namespace: str,
+        given_kubeconfig: str | None,
+        context: str | None,
+        driver_name: str,
+        region: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        path = kubeconfig.path_of(given_kubeconfig, os.environ, Path.home())
+        target = Target(path, context, namespace, driver_name, region)
+        return command(*args, target=target, **kwargs)
+
+    return with_target
+
+
+@dataclass(frozen=True, slots=True)
+class Readers:
+    """What a command reads from; either half may be unable to answer, and says so in its gaps."""
+
+    cluster: Cluster
+    cloud: Cloud
+
+    def gap_lines(self) -> list[str]:
+        """What could not be read, a line each."""
+        return gap_rules.lines([*self.cluster.gaps, *self.cloud.gaps])
+
+
+@asynccontextmanager
+async def reading(target: Target) -> AsyncIterator[Readers]:
+    """Connect to the API server and to EC2.
+
+    Raises:
+        StorageError: there is no usable kubeconfig; one clear line.
+    """
+    connected = KubeClient.connect(kubeconfig=target.kubeconfig, context=target.context)
+    async with await connected as client:
+        cluster = Cluster(client)
+        async with await Cloud.connect(cluster, target.region) as cloud:
+            yield Readers(cluster, cloud)
+
+
+def carry_out(work: Coroutine[Any, Any, int]) -> None:
+    """Run a command and exit with the status that it returns.
+
+    An error is one line and status 1; Ctrl-C ends with 130, a reader that left with 141.
+    """
+    try:
+        status = asyncio.run(work)
+        sys.stdout.flush()
+    except StorageError as error:
+        raise click.ClickException(printable(error.message)) from error
+    except ValueError as error:
+        raise click.UsageError(printable(str(error))) from error
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except BrokenPipeError:
+        # Python flushes standard output once more at exit, which would fail loudly.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_PIPE_CLOSED)
+    sys.exit(status)

@@ -1,0 +1,42 @@
+"""``kubectl ebs``: what is wrong, why, what would help, and what it costs."""
+
+from importlib import import_module
+
+import click
+
+from provisioner import options
+
+# Each command is a click command of this name in its story's ``command.py``, which is imported
+# when it is called: boto3 and kubernetes cost half a second.
+_COMMANDS = {
+    "cost": "provisioner.inspect.cost.command",
+    "df": "provisioner.inspect.df.command",
+    "doctor": "provisioner.inspect.doctor.command",
+    "explain": "provisioner.inspect.explain.command",
+    "orphans": "provisioner.inspect.orphans.command",
+    "volumes": "provisioner.inspect.volumes.command",
+}
+
+
+class _Commands(click.Group):
+    """Imports a command only when it is called."""
+
+    def list_commands(self, _: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, _: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(_COMMANDS[cmd_name]), cmd_name)
+        return command
+
+
+@click.group("ebs", cls=_Commands)
+@click.version_option(package_name="ebs-provisioner")
+def ebs() -> None:
+    """Explain and inspect EBS volumes of a Kubernetes cluster."""
+
+
+def main() -> None:
+    """Run as ``kubectl-ebs``, which kubectl runs for ``kubectl ebs``."""
+    options.run(ebs, "kubectl-ebs")

@@ -1,0 +1,186 @@
+"""Read what is billed: volumes, snapshots, fast restores, and whose they are."""
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from provisioner.ec2.batches import chunks, pages
+from provisioner.ec2.snapshots import Snapshots
+from provisioner.inspect.command_line import Readers
+from provisioner.inspect.cost import cost_rules
+from provisioner.inspect.cost.cost_rules import Item, Owner
+from provisioner.inspect.cost.price_rules import RegionPrices
+from provisioner.inspect.df.usage import usage_by_claim
+from provisioner.inspect.df.usage_rules import Usage
+from provisioner.inspect.orphans import orphan_plan_rules
+from provisioner.inspect.orphans.look import cluster_side, look, own_cluster_ids
+from provisioner.inspect.reading.gap_rules import AWS, Gap
+from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS
+from provisioner.model import tags
+from provisioner.model.claim import Claim
+from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.errors import StorageError
+from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume import Volume
+from provisioner.model.volume_snapshot import VolumeSnapshotContent
+
+# So many volumes or snapshots are asked about one call after the other; such groups at once.
+_AT_A_TIME = 1_000
+_BILLED_RESTORES = frozenset({"enabling", "optimizing", "enabled"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Objects:
+    """What Kubernetes has; volumes by their ids, claims by their keys, contents by snapshot id."""
+
+    volumes: Mapping[str, PersistentVolume]
+    claims: Mapping[str, Claim]
+    contents: Mapping[str, VolumeSnapshotContent]
+    used: Mapping[str, Usage] = field(default_factory=dict)
+
+
+async def billed_items(
+    readers: Readers, driver: str, rates: RegionPrices | None, *, with_used: bool
+) -> list[Item]:
+    """All that is billed for this cluster; what cannot be read is a gap.
+
+    Args:
+        readers: of the cluster and the cloud.
+        driver: whose volumes are counted, besides in-tree ones.
+        rates: None: amounts are not known.
+        with_used: whether the kubelets are asked how full the volumes are.
+    """
+    objects = await _objects(readers, driver, with_used=with_used)
+    ids, orphans = await _orphans(readers)
+    volumes = await _volumes(readers, objects.volumes)
+    restores, snapshots = await asyncio.gather(
+        readers.cloud.ask("DescribeFastSnapshotRestores", _restores(readers), {}),
+        _snapshots(readers, objects.contents, ids),
+    )
+    items = [_item_of(each, objects, rates) for each in volumes]
+    items += [_orphan_item(each, rates) for each in orphans]
+    owners = {each.volume_id: _owner_of(each.volume_id, objects) for each in volumes}
+
+    def owner(snapshot: EbsSnapshot) -> Owner:
+        content = objects.contents.get(snapshot.snapshot_id)
+        namespace = content.spec.volume_snapshot_ref.namespace if content is not None else ""
+        return owners.get(snapshot.volume_id) or Owner(namespace=namespace)
+
+    items += cost_rules.snapshot_items(snapshots, owner, rates)
+    for each in snapshots:
+        if zones := restores.get(each.snapshot_id):
+            items.append(cost_rules.fast_restore_item(each, owner(each), zones, rates))
+    return items
+
+
+async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Objects:
+    cluster = readers.cluster
+    found, claims, contents = await asyncio.gather(
+        cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS), cluster.every(SNAPSHOT_CONTENTS)
+    )
+    return _Objects(
+        volumes={name: each for each in found if (name := each.volume_id(driver))},
+        claims={each.key: each for each in claims},
+        contents={
+            each.status.snapshot_handle: each
+            for each in contents
+            if each.spec.driver == driver and each.status and each.status.snapshot_handle
+        },
+        used=await usage_by_claim(readers) if with_used else {},
+    )
+
+
+async def _volumes(readers: Readers, ids: Collection[str]) -> list[Volume]:
+    parts = await asyncio.gather(*(readers.cloud.volumes(e) for e in chunks(ids, _AT_A_TIME)))
+    return [volume for some in parts for volume in some.values()]
+
+
+async def _orphans(readers: Readers) -> tuple[Sequence[str], list[Volume]]:
+    """The ids of this cluster, and its orphans; neither where they cannot be told."""
+    if readers.cloud.calls is None:
+        return (), []
+    try:
+        side = await cluster_side(readers)
+        ids = await own_cluster_ids(readers, side)
+        seen = await asyncio.gather(*(look(readers, side, each) for each in ids))
+    except StorageError as error:
+        readers.cloud.gaps.append(Gap.of(AWS, "orphans", error))
+        return (), []
+    return ids, [
+        volume
+        for each in seen
+        for volume in each.volumes
+        if not orphan_plan_rules.why_kept(volume, each.around)
+    ]
+
+
+async def _snapshots(
+    readers: Readers, handles: Iterable[str], cluster_ids: Sequence[str]
+) -> list[EbsSnapshot]:
+    """Those that a VolumeSnapshotContent names, and those that are tagged as this cluster's."""
+    calls = readers.cloud.calls
+    if calls is None:
+        return []
+    snapshots, what = Snapshots(calls), "DescribeSnapshots"
+    found: dict[str, EbsSnapshot] = {}
+    for some in await asyncio.gather(
+        *(
+            readers.cloud.ask(what, snapshots.look_for(each), {})
+            for each in chunks(handles, _AT_A_TIME)
+        )
+    ):
+        found |= {key: each for key, each in some.items() if isinstance(each, EbsSnapshot)}
+    for some_tagged in await asyncio.gather(
+        *(
+            readers.cloud.ask(what, snapshots.find_any(tags.cluster_key(each), ["owned"]), [])
+            for each in cluster_ids
+        )
+    ):
+        found |= {each.snapshot_id: each for each in some_tagged}
+    return list(found.values())
+
+
+async def _restores(readers: Readers) -> dict[str, int]:
+    """In how many zones a snapshot has fast restore, by its id."""
+    calls = readers.cloud.calls
+    if calls is None:
+        return {}
+    found: dict[str, int] = {}
+    async for page in pages(lambda each: calls.call("DescribeFastSnapshotRestores", each), {}):
+        for each in page.get("FastSnapshotRestores", ()):
+            if each.get("State") in _BILLED_RESTORES:
+                found[each["SnapshotId"]] = found.get(each["SnapshotId"], 0) + 1
+    return found
+
+
+def _item_of(volume: Volume, objects: _Objects, rates: RegionPrices | None) -> Item:
+    owner = _owner_of(volume.volume_id, objects)
+    status = _status(volume, objects)
+    usage = objects.used.get(f"{owner.namespace}/{owner.claim}")
+    used = usage.used_bytes if usage is not None else None
+    return cost_rules.volume_item(volume, owner, status, rates, used)
+
+
+def _owner_of(volume_id: str, objects: _Objects) -> Owner:
+    ref = objects.volumes[volume_id].spec.claim_ref
+    if ref is None:
+        return Owner()
+    claim = objects.claims.get(f"{ref.namespace}/{ref.name}")
+    if claim is None or ref.uid not in {claim.uid, ""}:
+        return Owner(ref.namespace, ref.name)
+    return Owner(ref.namespace, ref.name, claim.class_name, claim.labels)
+
+
+def _status(volume: Volume, objects: _Objects) -> str:
+    persistent_volume = objects.volumes[volume.volume_id]
+    if persistent_volume.phase == "Released":
+        return cost_rules.RELEASED
+    if persistent_volume.spec.claim_ref is None:
+        return cost_rules.UNCLAIMED
+    return cost_rules.IN_USE if volume.attachments else cost_rules.UNATTACHED
+
+
+def _orphan_item(volume: Volume, rates: RegionPrices | None) -> Item:
+    owner = Owner(volume.tags.get(CLAIM_NAMESPACE, ""), volume.tags.get(CLAIM_NAME, ""))
+    return cost_rules.volume_item(volume, owner, cost_rules.ORPHAN, rates)

@@ -1,0 +1,60 @@
+"""Find the prices of a Region: those that are shipped, of a file, or of AWS's price list."""
+
+import asyncio
+from pathlib import Path
+
+from provisioner.inspect.cost import price_list_rules, price_rules
+from provisioner.inspect.cost.price_rules import Prices
+from provisioner.inspect.reading import services
+
+SHIPPED, API = "shipped", "api"
+FILE = Path(__file__).with_name("prices.json")
+
+
+async def prices_of(region: str, where: str) -> Prices:
+    """The prices of a Region.
+
+    Args:
+        region: "" if none is known: then there are no prices.
+        where: ``SHIPPED``, ``API``, or the path of a file.
+
+    Raises:
+        StorageError: AWS's price list refuses or does not answer.
+        ValueError: the file, or AWS's answer, cannot be read.
+    """
+    if where == API and region:
+        return await _of_api(region)
+    path = FILE if where in {SHIPPED, API} else Path(where)
+    try:
+        text = await asyncio.to_thread(path.read_bytes)
+        found = price_rules.read_file(text)
+    except OSError as error:
+        raise ValueError(f"--prices {where}: {error.strerror}") from error
+    except ValueError as error:
+        raise ValueError(f"--prices {where}: {error}") from error
+    rates = found.regions.get(region)
+    keys = rates.sources if rates is not None else ()
+    source = "; ".join(found.sources.get(key, key) for key in keys) or str(path)
+    return Prices(region, found.currency, rates, source)
+
+
+async def _of_api(region: str) -> Prices:
+    """One question for each family of products: the price list has 100 products a page."""
+    answers = await asyncio.gather(
+        *(
+            services.read_all(
+                services.PRICES,
+                services.PRICES_REGION,
+                "get_products",
+                "PriceList",
+                ServiceCode="AmazonEC2",
+                Filters=[
+                    {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region},
+                    {"Type": "TERM_MATCH", "Field": "productFamily", "Value": family},
+                ],
+            )
+            for family in price_list_rules.FAMILIES
+        )
+    )
+    rates = price_list_rules.read_prices(text for some in answers for text in some)
+    return Prices(region, "USD", rates, "AWS Price List Query API")

@@ -1,0 +1,1 @@
+"""How full the volumes of claims are, and when they will be full."""

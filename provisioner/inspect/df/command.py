@@ -1,0 +1,108 @@
+"""``kubectl ebs df``: how full the volumes of claims are."""
+
+import asyncio
+from collections.abc import Mapping
+
+import click
+import msgspec
+
+from provisioner import options
+from provisioner.inspect.command_line import Readers, Target, carry_out, reading, target_options
+from provisioner.inspect.df import usage_rules
+from provisioner.inspect.df.usage import usage_by_claim
+from provisioner.inspect.df.usage_rules import Usage, duration, full_in_s, size
+from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.terminal import screen
+from provisioner.inspect.terminal.table_rules import NOTHING, table
+from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.model.persistent_volume import PersistentVolume
+
+_HEADINGS = ("CLAIM", "SIZE", "USED", "AVAILABLE", "USE%", "INODES%", "FULL IN")
+
+
+@click.command()
+@click.option(
+    "--again", type=options.Duration(), help="Look twice, so long apart, for FULL IN: 2m."
+)
+@click.option("--watch", type=options.Duration(), help="Look again and again, so long apart.")
+@click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
+@target_options
+def df(*, again: float | None, watch: float | None, output: str, target: Target) -> None:
+    """Show how full the volumes of claims are, the fullest first.
+
+    Each node's kubelet is asked, through the API server (it needs the right get nodes/proxy). So
+    only volumes that a running pod has mounted are shown, and no raw devices. The kubelet measures
+    about once a minute: two looks should be at least two minutes apart. FULL IN supposes that a
+    volume grows on as between the last two looks.
+
+    Exit code 0; 1 if some node could not be asked.
+    """
+    carry_out(_df(target, again, watch, output))
+
+
+async def _df(target: Target, again: float | None, watch: float | None, output: str) -> int:
+    async with reading(target) as readers:
+        async with screen.progress("asking the kubelets"):
+            now = await _look(readers, target)
+        before: Mapping[str, Usage] = {}
+        if again is not None:
+            before, now = now, await _later(readers, target, again)
+        screen.show(_lines(before, now, output))
+        while watch is not None:
+            before, now = now, await _later(readers, target, watch)
+            screen.show(["", *_lines(before, now, output)])
+        screen.warn(readers.gap_lines())
+        return 1 if readers.cluster.gaps else 0
+
+
+async def _later(readers: Readers, target: Target, pause_s: float) -> Mapping[str, Usage]:
+    async with screen.progress("waiting for the second look"):
+        await asyncio.sleep(pause_s)
+        fresh = Readers(Cluster(readers.cluster.client), readers.cloud)
+        found = await _look(fresh, target)
+    readers.cluster.gaps[:] = fresh.cluster.gaps
+    return found
+
+
+async def _look(readers: Readers, target: Target) -> Mapping[str, Usage]:
+    """Those of the driver's volumes, and of the namespace."""
+    volumes, found = await asyncio.gather(
+        readers.cluster.every(PERSISTENT_VOLUMES), usage_by_claim(readers)
+    )
+    ours = {key for each in volumes if (key := _claim_key(each, target.driver))}
+    every = readers.cluster.misses(PERSISTENT_VOLUMES)
+    return {
+        key: each
+        for key, each in found.items()
+        if (every or key in ours) and target.namespace in {"", each.namespace}
+    }
+
+
+def _claim_key(persistent_volume: PersistentVolume, driver: str) -> str:
+    ref = persistent_volume.spec.claim_ref
+    ours = persistent_volume.volume_id(driver)
+    return f"{ref.namespace}/{ref.name}" if ref is not None and ours else ""
+
+
+def _lines(before: Mapping[str, Usage], now: Mapping[str, Usage], output: str) -> list[str]:
+    usages = usage_rules.sorted_by_fullness(now)
+    times = {each.key: full_in_s(before.get(each.key), each) for each in usages}
+    if output == "json":
+        found = [{**msgspec.to_builtins(e), "full_in_s": times[e.key]} for e in usages]
+        return [msgspec.json.format(msgspec.json.encode(found), indent=2).decode()]
+    if not usages:
+        return ["No mounted volumes found."]
+    return table(_HEADINGS, [_cells(e, times[e.key]) for e in usages], width=screen.width())
+
+
+def _cells(usage: Usage, full_s: float | None) -> tuple[str, ...]:
+    inodes = usage.inodes_percent
+    return (
+        usage.key,
+        size(usage.capacity_bytes),
+        size(usage.used_bytes),
+        size(usage.available_bytes),
+        f"{usage.used_percent:.0f}%",
+        NOTHING if inodes is None else f"{inodes:.0f}%",
+        duration(full_s),
+    )

@@ -1,0 +1,49 @@
+"""Read how full claims' volumes are, from each node's kubelet through the API server's proxy."""
+
+import asyncio
+from collections.abc import Mapping
+
+from provisioner.inspect.command_line import Readers
+from provisioner.inspect.df import usage_rules
+from provisioner.inspect.df.usage_rules import Usage
+from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
+from provisioner.kube.resources import ATTACHMENTS, NODES
+from provisioner.model.errors import KubeError, Reason
+
+_AT_ONCE = 16
+
+
+async def usage_by_claim(readers: Readers) -> Mapping[str, Usage]:
+    """The usage of each claim that some node has mounted, by ``namespace/name``.
+
+    Only nodes with an attached volume are asked. A kubelet that does not answer is a gap, and
+    costs the others nothing.
+    """
+    nodes, attachments = await asyncio.gather(
+        readers.cluster.every(NODES), readers.cluster.every(ATTACHMENTS)
+    )
+    busy = {each.spec.node_name for each in attachments}
+    asked = sorted(
+        each.name for each in nodes if each.name in busy or readers.cluster.misses(ATTACHMENTS)
+    )
+    slots = asyncio.Semaphore(_AT_ONCE)
+
+    async def of(node: str) -> list[Usage]:
+        async with slots:
+            return await _of_node(readers, node)
+
+    found = await asyncio.gather(*map(of, asked))
+    return usage_rules.by_claim(usage for some in found for usage in some)
+
+
+async def _of_node(readers: Readers, node: str) -> list[Usage]:
+    what = f"get nodes/proxy {node}"
+    try:
+        text = await readers.cluster.client.text(f"/api/v1/nodes/{node}/proxy/stats/summary")
+        return usage_rules.read_summary(text)
+    except KubeError as error:
+        readers.cluster.gaps.append(Gap.of(KUBERNETES, what, error))
+    except ValueError as error:
+        message = f"{node}: {error}"
+        readers.cluster.gaps.append(Gap(KUBERNETES, what, Reason.UNREADABLE, message))
+    return []

@@ -1,0 +1,100 @@
+"""``kubectl ebs doctor``: what fails here, or will fail before anybody sees it."""
+
+from collections.abc import Iterator
+
+import click
+
+from provisioner.inspect.command_line import Target, carry_out, reading, target_options
+from provisioner.inspect.doctor import (
+    account_rules,
+    class_rules,
+    driver_rules,
+    node_rules,
+    report_words,
+    right_rules,
+    volume_rules,
+    webhook_rules,
+)
+from provisioner.inspect.doctor.check_rules import Check, Verdict, apply, exit_status
+from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.doctor.gather import Answer, Question, gather
+from provisioner.inspect.terminal import screen
+
+_AREAS = (
+    driver_rules.RULES,
+    class_rules.RULES,
+    webhook_rules.RULES,
+    node_rules.RULES,
+    volume_rules.RULES,
+    account_rules.RULES,
+)
+
+
+@click.command()
+@target_options
+@click.option("--role", metavar="ARN", default="", help="Try rights as this role (STS AssumeRole).")
+@click.option(
+    "--as-controller",
+    is_flag=True,
+    help="Try rights as the role of the controller's ServiceAccount, by a token of it.",
+)
+@click.option(
+    "--lease-namespace",
+    default="kube-system",
+    show_default=True,
+    help="Namespace of the controller's leases.",
+)
+@click.option(
+    "--output",
+    "-o",
+    type=click.Choice(["table", "json", "junit"]),
+    default="table",
+    show_default=True,
+)
+def doctor(
+    *, target: Target, role: str, as_controller: bool, lease_namespace: str, output: str
+) -> None:
+    """Check what volumes of this cluster need, in Kubernetes and in AWS.
+
+    Nothing is changed: rights are tried with EC2's DryRun. The exit code is 1 if a check fails, and
+    0 with warnings only. A check that could not be made is "unknown", and does not fail.
+    """
+    if role and as_controller:
+        raise click.UsageError("--role and --as-controller exclude each other")
+    carry_out(_doctor(Question(target, role, as_controller, lease_namespace), output))
+
+
+async def _doctor(question: Question, output: str) -> int:
+    async with screen.progress("checking the cluster"), reading(question.target) as readers:
+        answer = await gather(readers, question)
+        checks = list(checks_of(answer.seen))
+    _show(checks, answer, output)
+    return exit_status(checks)
+
+
+def checks_of(seen: Evidence) -> Iterator[Check]:
+    """All checks."""
+    for rules in _AREAS:
+        yield from apply(rules, seen)
+    yield from right_rules.checks(seen)
+    yield from account_rules.quota_checks(seen)
+
+
+def _show(checks: list[Check], answer: Answer, output: str) -> None:
+    cloud = answer.seen.cloud
+    match output:
+        case "json":
+            who = cloud.tried_as or cloud.identity
+            screen.show([report_words.as_json(checks, answer.calls, who)])
+        case "junit":
+            screen.show([report_words.as_junit(checks)])
+        case _:
+            width = screen.text_width()
+            for each in report_words.ordered(checks):
+                screen.show(report_words.block(each, width=width, verdict=_coloured(each.verdict)))
+            screen.show([report_words.summary(checks)])
+
+
+def _coloured(verdict: Verdict) -> str:
+    colour = report_words.colour_of(verdict)
+    return screen.emphasized(verdict, colour) if colour else str(verdict)

@@ -1,0 +1,234 @@
+"""What was read of the cluster and of AWS, for all rules; what was not is in ``gaps``."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from provisioner.inspect.reading.setup_kind_rules import (
+    CsiDriverSetup,
+    CustomResource,
+    DataObject,
+    EndpointSlice,
+    SeenLease,
+    SystemNode,
+    WebhookConfiguration,
+    Workload,
+)
+from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Claim
+from provisioner.model.meta import KubeObject
+from provisioner.model.node import CsiNode
+from provisioner.model.persistent_volume import PlacedVolume
+from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
+from provisioner.model.volume import Volume
+from provisioner.model.volume_snapshot import VolumeSnapshot
+
+OUR_NAME = "ebs-provisioner"
+STOCK_NAME = "aws-ebs-csi-driver"
+NAME_LABEL = "app.kubernetes.io/name"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+_STOCK_CONTROLLER = "ebs-csi-controller"
+CLUSTER_ID_VARIABLE = "EBS_PROVISIONER_CONTROLLER_CLUSTER_ID"
+_CLUSTER_ID_OPTION = "--cluster-id="
+ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"  # EKS user guide, "IAM roles for service accounts"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterEvidence:
+    """What Kubernetes says.
+
+    Attributes:
+        leases: those of the controller's namespace, by name.
+        webhooks: our webhook's configurations.
+        slices: EndpointSlices of the namespaces of the webhook's Services.
+        secret: the webhook's, None if there is none.
+        custom_resources: the snapshot kinds, by name.
+        deployments, daemon_sets: of all namespaces.
+        account: the ServiceAccount of our controller, None if it is not known.
+        cluster_id: of our controller; None if there is no Deployment of it to tell.
+        server_version: of the API server, "" if it is not known.
+        unchecked: reviews that the webhook has let through unchecked, by cause; None if its
+            metrics cannot be read.
+        unreadable: objects that cannot be decoded, by kind.
+    """
+
+    nodes: Sequence[SystemNode] = ()
+    csi_nodes: Sequence[CsiNode] = ()
+    csi_driver: CsiDriverSetup | None = None
+    classes: Sequence[StorageClass] = ()
+    attributes_classes: Sequence[VolumeAttributesClass] = ()
+    volumes: Sequence[PlacedVolume] = ()
+    claims: Sequence[Claim] = ()
+    attachments: Sequence[Attachment] = ()
+    snapshots: Sequence[VolumeSnapshot] = ()
+    leases: Mapping[str, SeenLease] = field(default_factory=dict)
+    webhooks: Sequence[WebhookConfiguration] = ()
+    slices: Sequence[EndpointSlice] = ()
+    secret: DataObject | None = None
+    custom_resources: Mapping[str, CustomResource] = field(default_factory=dict)
+    deployments: Sequence[Workload] = ()
+    daemon_sets: Sequence[Workload] = ()
+    account: KubeObject | None = None
+    cluster_id: str | None = None
+    server_version: str = ""
+    unchecked: Mapping[str, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SeenInstance:
+    """An instance as DescribeInstances shows it.
+
+    Attributes:
+        hop_limit: ``MetadataOptions.HttpPutResponseHopLimit``; None if it is not shown.
+        volume_ids: attached, the root volume among them.
+        root_volume_id: "" for none.
+    """
+
+    instance_id: str
+    zone: str
+    state: str
+    instance_type: str = ""
+    hop_limit: int | None = None
+    volume_ids: tuple[str, ...] = ()
+    root_volume_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A quota of Service Quotas, and what is in use of it, in its own unit.
+
+    Attributes:
+        code: such as "L-7A658B76".
+        name: as Service Quotas lists it.
+        limit: how much is allowed.
+        used: how much of it is in use.
+        unit: "TiB", "IOPS" or "snapshots".
+    """
+
+    code: str
+    name: str
+    limit: float
+    used: float
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """A call that was sent with DryRun.
+
+    Attributes:
+        action: of EC2.
+        on: what it was tried on: "vol-1", "a new volume in us-east-1a".
+        code: EC2's answer; DryRunOperation is a yes. "" if nothing was sent.
+        message: EC2's words, or why nothing was sent.
+    """
+
+    action: str
+    on: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTry:
+    """What a key of a class answers.
+
+    Attributes:
+        name: of the class.
+        key: as the class names it.
+        creation: CreateVolume with the key, by DryRun.
+        state: the key's state as KMS shows it, "" if KMS does not tell.
+        refusal: why KMS does not tell, "" if it does.
+    """
+
+    name: str
+    key: str
+    creation: Try
+    state: str = ""
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloudEvidence:
+    """What AWS says.
+
+    Attributes:
+        region: that is asked; "" if none is known.
+        identity: the ARN under which AWS was asked for everything but the tries.
+        tried_as: the ARN of the tries; "" if none was made.
+        is_controllers: whether the tries were made as the controller.
+        volumes: that PersistentVolumes name, by id.
+        tagged: volumes that have this cluster's tag.
+        instances: of the nodes, by id.
+        tries: one for each action that the controller needs.
+        refused: why no try was made, "" if they were.
+    """
+
+    region: str = ""
+    identity: str = ""
+    tried_as: str = ""
+    is_controllers: bool = False
+    volumes: Mapping[str, Volume] = field(default_factory=dict)
+    tagged: Sequence[Volume] = ()
+    instances: Mapping[str, SeenInstance] = field(default_factory=dict)
+    tries: Sequence[Try] = ()
+    keys: Sequence[KeyTry] = ()
+    refused: str = ""
+    quotas: Sequence[Quota] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Clock:
+    """A clock, and how far it is ahead of this machine's, in seconds."""
+
+    name: str
+    ahead_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """All that rules look at.
+
+    Attributes:
+        driver: name of the CSI driver.
+        now: by this machine's clock.
+        gaps: why something could not be read, by the plural of a kind or by an action of AWS.
+        clocks: other clocks.
+    """
+
+    driver: str
+    now: datetime
+    cluster: ClusterEvidence
+    cloud: CloudEvidence
+    gaps: Mapping[str, str] = field(default_factory=dict)
+    clocks: Sequence[Clock] = ()
+
+
+def ours(workloads: Sequence[Workload], component: str) -> list[Workload]:
+    """Workloads of this project: ``controller``, ``webhook`` or ``node``."""
+    return [
+        each
+        for each in workloads
+        if each.labels.get(NAME_LABEL) == OUR_NAME and each.labels.get(COMPONENT_LABEL) == component
+    ]
+
+
+def stock_controllers(workloads: Sequence[Workload]) -> list[Workload]:
+    """Controllers of aws-ebs-csi-driver, as its chart and the EKS add-on install them."""
+    return [
+        each
+        for each in workloads
+        if each.labels.get(NAME_LABEL) == STOCK_NAME or each.name == _STOCK_CONTROLLER
+    ]
+
+
+def cluster_id_of(controller: Workload, options: DataObject | None) -> str:
+    """The ``--cluster-id`` of a controller: argument, variable or ConfigMap; "" for none."""
+    for container in controller.containers:
+        for argument in container.args or ():
+            if argument.startswith(_CLUSTER_ID_OPTION):
+                return argument.removeprefix(_CLUSTER_ID_OPTION)
+        for variable in container.env or ():
+            if variable.name == CLUSTER_ID_VARIABLE:
+                return variable.value
+    return ((options.data or {}) if options else {}).get(CLUSTER_ID_VARIABLE, "")

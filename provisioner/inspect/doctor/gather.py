@@ -1,0 +1,199 @@
+"""Read all that the checks look at: Kubernetes first, then AWS, all questions at once."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Iterable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from provisioner.inspect.command_line import Readers, Target
+from provisioner.inspect.doctor import probes, webhook_rules
+from provisioner.inspect.doctor.class_rules import SNAPSHOT_CRDS, SNAPSHOT_LEASE
+from provisioner.inspect.doctor.driver_rules import lease_names
+from provisioner.inspect.doctor.evidence_rules import (
+    Clock,
+    ClusterEvidence,
+    Evidence,
+    cluster_id_of,
+    ours,
+)
+from provisioner.inspect.reading.aws import ahead_of
+from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
+from provisioner.inspect.reading.setup_kind_rules import DataObject, EndpointSlice, Workload
+from provisioner.inspect.reading.setup_kinds import (
+    CONFIG_MAPS,
+    CSI_DRIVER_SETUPS,
+    CUSTOM_RESOURCES,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    ENDPOINT_SLICES,
+    MUTATING_WEBHOOKS,
+    SECRETS,
+    SEEN_LEASES,
+    SERVICE_ACCOUNTS,
+    SYSTEM_NODES,
+    VALIDATING_WEBHOOKS,
+)
+from provisioner.kube.resources import (
+    ATTACHMENTS,
+    ATTRIBUTES_CLASSES,
+    CLAIMS,
+    CSI_NODES,
+    PLACED_VOLUMES,
+    STORAGE_CLASSES,
+    VOLUME_SNAPSHOTS,
+    Resource,
+)
+from provisioner.model.errors import KubeError
+from provisioner.model.meta import KubeObject
+
+_CONTROLLER = "controller"
+_KINDS: tuple[Resource[Any], ...] = (
+    *(SYSTEM_NODES, CSI_NODES, STORAGE_CLASSES, ATTRIBUTES_CLASSES, PLACED_VOLUMES),
+    *(CLAIMS, ATTACHMENTS, VOLUME_SNAPSHOTS, DEPLOYMENTS, DAEMON_SETS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The arguments of the command.
+
+    Attributes:
+        target: the cluster and the account.
+        role: the controller's, to be assumed; "" for none.
+        as_controller: whether the controller's role is assumed by its ServiceAccount's token.
+        lease_namespace: of the controller's leases.
+    """
+
+    target: Target
+    role: str = ""
+    as_controller: bool = False
+    lease_namespace: str = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The evidence, and how many calls AWS got, by action."""
+
+    seen: Evidence
+    calls: dict[str, int] = field(default_factory=dict)
+
+
+async def gather(readers: Readers, question: Question) -> Answer:
+    """All evidence; what cannot be read is in its gaps."""
+    cluster = readers.cluster
+    told, version = await asyncio.gather(_cluster(cluster, question), _version(cluster))
+    found = replace(told, server_version=version[0])
+    clocks = [version[1]] if version[1] is not None else []
+    cloud, gaps, calls, aws_clocks = await probes.ask(readers, found, question_of(question))
+    kubernetes = {_plural(each): each.message for each in cluster.gaps}
+    seen = Evidence(
+        driver=question.target.driver,
+        now=datetime.now(UTC),
+        cluster=found,
+        cloud=cloud,
+        gaps=kubernetes | gaps,
+        clocks=[*clocks, *aws_clocks],
+    )
+    return Answer(seen, calls)
+
+
+def question_of(question: Question) -> probes.Identity:
+    """Under whose identity rights are tried."""
+    return probes.Identity(question.target.driver, question.role, question.as_controller)
+
+
+async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
+    # All at once; below, each has its answer already (``Cluster`` asks nothing twice).
+    await asyncio.gather(*(cluster.every(each) for each in _KINDS))
+    driver = question.target.driver
+    deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
+    names = (*lease_names(driver), SNAPSHOT_LEASE)
+    account, cluster_id = await _controller(cluster, ours(deployments, _CONTROLLER))
+    return ClusterEvidence(
+        nodes=await cluster.every(SYSTEM_NODES),
+        csi_nodes=await cluster.every(CSI_NODES),
+        csi_driver=await cluster.one(CSI_DRIVER_SETUPS, driver),
+        classes=await cluster.every(STORAGE_CLASSES),
+        attributes_classes=await cluster.every(ATTRIBUTES_CLASSES),
+        volumes=await cluster.every(PLACED_VOLUMES),
+        claims=await cluster.every(CLAIMS),
+        attachments=await cluster.every(ATTACHMENTS),
+        snapshots=await cluster.every(VOLUME_SNAPSHOTS),
+        leases=await _by_name(
+            cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
+        ),
+        webhooks=webhooks,
+        slices=await _slices(cluster, webhooks),
+        secret=await _secret(cluster, webhooks),
+        custom_resources=await _by_name(
+            cluster.one(CUSTOM_RESOURCES, name) for name in SNAPSHOT_CRDS
+        ),
+        deployments=deployments,
+        daemon_sets=await cluster.every(DAEMON_SETS),
+        account=account,
+        cluster_id=cluster_id,
+    )
+
+
+async def _by_name(asked: Iterable[Awaitable[Any]]) -> dict[str, Any]:
+    return {each.name: each for each in await asyncio.gather(*asked) if each is not None}
+
+
+async def _webhooks(cluster: Cluster) -> list[Any]:
+    found = await asyncio.gather(
+        cluster.every(MUTATING_WEBHOOKS), cluster.every(VALIDATING_WEBHOOKS)
+    )
+    return [each for some in found for each in some if webhook_rules.is_ours(each)]
+
+
+async def _slices(cluster: Cluster, webhooks: list[Any]) -> list[EndpointSlice]:
+    services = webhook_rules.services_of(webhooks)
+    namespaces = sorted({namespace for namespace, _ in services})
+    found = await asyncio.gather(
+        *(cluster.every(ENDPOINT_SLICES, namespace=each) for each in namespaces)
+    )
+    return [each for some in found for each in some]
+
+
+async def _secret(cluster: Cluster, webhooks: list[Any]) -> DataObject | None:
+    """Only its certificate is looked at, but the right to read it is one to its key as well."""
+    namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
+    found = [await cluster.one(SECRETS, webhook_rules.SECRET, each) for each in namespaces]
+    return next((each for each in found if each is not None), None)
+
+
+async def _controller(
+    cluster: Cluster, controllers: list[Workload]
+) -> tuple[KubeObject | None, str | None]:
+    """The ServiceAccount and the cluster id of our controller."""
+    if not controllers:
+        return None, None
+    controller = controllers[0]
+    namespace, pods = controller.metadata.namespace, controller.spec.template.spec
+    sources = [
+        each.config_map_ref.name
+        for container in controller.containers
+        for each in container.env_from or ()
+        if each.config_map_ref is not None
+    ]
+    options = await cluster.one(CONFIG_MAPS, sources[0], namespace) if sources else None
+    account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
+    return account, cluster_id_of(controller, options)
+
+
+async def _version(cluster: Cluster) -> tuple[str, Clock | None]:
+    sent_s = time.time()
+    try:
+        version, date = await cluster.client.version()
+    except KubeError as error:
+        cluster.gaps.append(Gap.of(KUBERNETES, "get version", error))
+        return "", None
+    ahead_s = ahead_of(date, (sent_s + time.time()) / 2)
+    return version, None if ahead_s is None else Clock("API server", ahead_s)
+
+
+def _plural(gap: Gap) -> str:
+    return gap.what.rpartition(" ")[2]

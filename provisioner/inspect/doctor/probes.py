@@ -1,0 +1,321 @@
+"""What is asked of AWS: what exists, whose rights there are, and how much is left."""
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from provisioner.ec2.volumes import Volumes
+from provisioner.inspect.command_line import Readers
+from provisioner.inspect.doctor import quota_rules, right_rules
+from provisioner.inspect.doctor.evidence_rules import (
+    ROLE_ANNOTATION,
+    Clock,
+    CloudEvidence,
+    ClusterEvidence,
+    KeyTry,
+    Quota,
+    SeenInstance,
+    Try,
+)
+from provisioner.inspect.doctor.right_rules import Attempt, Samples
+from provisioner.inspect.reading.aws import Aws
+from provisioner.inspect.reading.setup_kinds import TOKENS
+from provisioner.model import tags
+from provisioner.model.errors import Ec2Error, StorageError
+from provisioner.model.names import MADE_BY_DRIVER
+from provisioner.model.node_affinity import names_zone
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.zone import zone_of
+
+A = TypeVar("A")
+_IDS_A_CALL = 200
+_PAGE = 1000
+_MOST_PAGES = 20
+_PATIENCE_S = 15.0
+_AUDIENCE = "sts.amazonaws.com"
+_TOKEN_S = 600
+_KEY_PARAMETER = "kmskeyid"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Under whose identity rights are tried, and for which driver."""
+
+    driver: str
+    role: str = ""
+    as_controller: bool = False
+
+
+Found = tuple[CloudEvidence, dict[str, str], dict[str, int], list[Clock]]
+
+
+async def ask(readers: Readers, cluster: ClusterEvidence, identity: Identity) -> Found:
+    """All that AWS is asked; gaps by action, calls by action, and clocks."""
+    region = readers.cloud.region
+    if not region:
+        why = "; ".join(each.message for each in readers.cloud.gaps) or "no AWS Region is known"
+        missing = ("EC2", "GetCallerIdentity", "DescribeInstances", "DescribeVolumes")
+        return (
+            CloudEvidence(refused=why),
+            dict.fromkeys((*missing, "ListServiceQuotas"), why),
+            {},
+            [],
+        )
+    try:
+        caller = await asyncio.to_thread(Aws.of_caller, region)
+    except Ec2Error as error:
+        return CloudEvidence(region=region, refused=error.message), {"EC2": error.message}, {}, []
+    try:
+        return await _Questions(readers, caller, cluster, identity).answers()
+    finally:
+        caller.close()
+
+
+class _Questions:
+    """The questions of one run; what is not answered is noted in ``gaps``."""
+
+    def __init__(
+        self, readers: Readers, caller: Aws, cluster: ClusterEvidence, identity: Identity
+    ) -> None:
+        self._readers = readers
+        self._caller = caller
+        self._cluster = cluster
+        self._identity = identity
+        self._gaps: dict[str, str] = {}
+
+    async def answers(self) -> Found:
+        """Ask in two rounds: what there is, and then what may be done with it."""
+        arn, instances, volumes, tagged, quotas, snapshot = await asyncio.gather(
+            self._who("GetCallerIdentity", self._caller),
+            self._noting("DescribeInstances", self._instances(), {}),
+            self._volumes(),
+            self._noting("DescribeVolumes", self._tagged(), []),
+            self._noting("ListServiceQuotas", self._quotas(), []),
+            self._noting("DescribeSnapshots", self._snapshot(), ""),
+        )
+        samples = self._samples(instances, [*volumes.values(), *tagged], snapshot)
+        tries, keys, tried_as, is_controllers, refused = await self._rights(samples, arn)
+        evidence = CloudEvidence(
+            region=self._caller.region,
+            identity=arn,
+            tried_as=tried_as,
+            is_controllers=is_controllers,
+            volumes=volumes,
+            tagged=tagged,
+            instances=instances,
+            tries=tries,
+            keys=keys,
+            refused=refused,
+            quotas=quotas,
+        )
+        calls = dict(self._caller.sent)
+        for action, number in self._readers.cloud.sent().items():
+            calls[action] = calls.get(action, 0) + number
+        clocks = [Clock(f"AWS {name}", ahead) for name, ahead in self._caller.ahead_s.items()]
+        return evidence, self._gaps, dict(sorted(calls.items())), clocks
+
+    async def _noting(self, what: str, answer: Awaitable[A], otherwise: A) -> A:
+        """An answer; ``otherwise`` and a gap if AWS gives none in time."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                return await answer
+        except StorageError as error:
+            self._gaps[what] = f"{what}: {error.message}"
+        except TimeoutError:
+            self._gaps[what] = f"{what}: AWS has not answered within {_PATIENCE_S:.0f} s"
+        return otherwise
+
+    async def _who(self, what: str, aws: Aws) -> str:
+        answer = await self._noting(what, aws.call("sts", "GetCallerIdentity"), {})
+        return str(answer.get("Arn", ""))
+
+    async def _instances(self) -> dict[str, SeenInstance]:
+        ids = sorted({node.instance_id for node in self._cluster.nodes} - {""})
+        parts = [ids[at : at + _IDS_A_CALL] for at in range(0, len(ids), _IDS_A_CALL)]
+        pages = await asyncio.gather(*(self._some_instances(part) for part in parts))
+        return {each.instance_id: each for page in pages for each in page}
+
+    async def _some_instances(self, ids: Sequence[str]) -> list[SeenInstance]:
+        named = [{"Name": "instance-id", "Values": list(ids)}]
+        answer = await self._caller.call("ec2", "DescribeInstances", Filters=named)
+        return [
+            _instance(each)
+            for reservation in answer.get("Reservations", ())
+            for each in reservation.get("Instances", ())
+        ]
+
+    async def _volumes(self) -> Mapping[str, Volume]:
+        driver = self._identity.driver
+        ids = sorted({each.volume_id(driver) or "" for each in self._cluster.volumes} - {""})
+        found = await self._readers.cloud.volumes(ids)
+        for gap in self._readers.cloud.gaps:
+            self._gaps.setdefault(gap.what, f"{gap.what}: {gap.message}")
+        return found
+
+    async def _tagged(self) -> list[Volume]:
+        """Volumes with the cluster's tags; with no id of the cluster, none."""
+        calls = self._readers.cloud.calls
+        if not self._cluster.cluster_id or calls is None:
+            return []
+        ours = tags.of_cluster(self._cluster.cluster_id)
+        return await Volumes(calls).find(tags=dict(ours))
+
+    async def _snapshot(self) -> str:
+        """One of the driver's, to try rights on."""
+        made = [{"Name": f"tag:{MADE_BY_DRIVER}", "Values": ["true"]}]
+        answer = await self._caller.call(
+            "ec2", "DescribeSnapshots", OwnerIds=["self"], Filters=made, MaxResults=5
+        )
+        found = answer.get("Snapshots", ())
+        return str(found[0]["SnapshotId"]) if found else ""
+
+    async def _quotas(self) -> list[Quota]:
+        limits = await _limits(self._caller)
+        calls = self._readers.cloud.calls
+        types = {each for each in quota_rules.TYPES if quota_rules.codes_of(each) & limits.keys()}
+        if calls is None or not types:
+            return []
+        volumes = Volumes(calls)
+        names = sorted(types)
+        in_use = await asyncio.gather(*(volumes.in_use(each) for each in names))
+        return quota_rules.quotas(limits, dict(zip(names, in_use, strict=True)))
+
+    def _samples(
+        self, instances: Mapping[str, SeenInstance], volumes: Iterable[Volume], snapshot: str
+    ) -> Samples:
+        ours = [each for each in volumes if each.tags.get(MADE_BY_DRIVER) == "true"]
+        free = [each for each in ours if each.state is VolumeState.AVAILABLE]
+        attached = next((each for each in ours if each.attachments), None)
+        volume = next(iter(free), attached)
+        running = [each for each in instances.values() if each.state == "running"]
+        near = [each for each in running if volume is None or each.zone == volume.zone]
+        labelled = (zone_of(node.labels) or "" for node in self._cluster.nodes)
+        zones = [each.zone for each in running] or [each for each in labelled if names_zone(each)]
+        return Samples(
+            zone=next(iter(zones), ""),
+            volume_id=volume.volume_id if volume else "",
+            size_gib=volume.size_gib if volume else 0,
+            attached_id=attached.volume_id if attached else "",
+            instance_id=near[0].instance_id if near else "",
+            snapshot_id=snapshot,
+            cluster_id=self._cluster.cluster_id or "",
+        )
+
+    async def _rights(
+        self, samples: Samples, arn: str
+    ) -> tuple[list[Try], list[KeyTry], str, bool, str]:
+        """The tries, those of keys, as whom, whether that is the controller, and why none."""
+        try:
+            aws = await self._tried_as()
+        except StorageError as error:
+            return [], [], "", False, error.message
+        is_controllers = aws is not self._caller
+        try:
+            who = await self._who("GetCallerIdentity of the role", aws) if is_controllers else arn
+            refused = await _why_no_tries(aws)
+            if refused:
+                return [], [], who, is_controllers, refused
+            tries = await asyncio.gather(
+                *(_try(aws, each) for each in right_rules.attempts(samples))
+            )
+            keys = await asyncio.gather(
+                *(_try_key(aws, name, key, samples) for name, key in self._keys())
+            )
+            return tries, keys, who or "an unknown identity", is_controllers, ""
+        finally:
+            if is_controllers:
+                aws.close()
+
+    def _keys(self) -> list[tuple[str, str]]:
+        return [
+            (each.name, key)
+            for each in self._cluster.classes
+            if each.is_of(self._identity.driver) and (key := _key_of(each))
+        ]
+
+    async def _tried_as(self) -> Aws:
+        """The identity for tries: a role, the controller's own, or the caller's.
+
+        Raises:
+            StorageError: the role cannot be assumed.
+        """
+        if self._identity.role:
+            return await self._caller.assume(self._identity.role)
+        account = self._cluster.account
+        role = account.annotations.get(ROLE_ANNOTATION, "") if account is not None else ""
+        if not self._identity.as_controller or account is None or not role:
+            return self._caller
+        wanted = {"spec": {"audiences": [_AUDIENCE], "expirationSeconds": _TOKEN_S}}
+        reply = await self._readers.cluster.client.create(
+            TOKENS, wanted, account.metadata.namespace, name=account.name, subresource="token"
+        )
+        return await self._caller.assume_by_token(role, reply.status.token)
+
+
+async def _limits(aws: Aws) -> dict[str, quota_rules.Limit]:
+    """Quotas of EBS: AWS's defaults, and those of the account where they differ."""
+    found: dict[str, quota_rules.Limit] = {}
+    for action in ("ListAWSDefaultServiceQuotas", "ListServiceQuotas"):
+        token: dict[str, str] = {}
+        for _ in range(_MOST_PAGES):
+            answer = await aws.call(
+                "service-quotas", action, ServiceCode="ebs", MaxResults=100, **token
+            )
+            for each in answer.get("Quotas", ()):
+                limit = quota_rules.Limit(str(each["QuotaName"]), float(each["Value"]))
+                found[str(each["QuotaCode"])] = limit
+            if not answer.get("NextToken"):
+                break
+            token = {"NextToken": answer["NextToken"]}
+    return found
+
+
+async def _why_no_tries(aws: Aws) -> str:
+    """Why nothing may be tried: this EC2 does not know DryRun, or does not know who asks."""
+    try:
+        await aws.call("ec2", "DescribeAvailabilityZones", DryRun=True)
+    except Ec2Error as answer:
+        known = answer.code == right_rules.ALLOWED or answer.code in right_rules.REFUSED
+        return "" if known else f"DescribeAvailabilityZones with DryRun: {answer.message}"
+    return "this EC2 carries out what is sent with DryRun, so nothing was tried"
+
+
+async def _try(aws: Aws, attempt: Attempt) -> Try:
+    if attempt.missing:
+        return Try(attempt.action, "", "", attempt.missing)
+    try:
+        await aws.call("ec2", attempt.action, **attempt.params, DryRun=True)
+    except Ec2Error as answer:
+        message = answer.message.removeprefix(f"{answer.code}: ")
+        return Try(attempt.action, attempt.on, answer.code or "NoAnswer", message)
+    return Try(attempt.action, attempt.on, "Carried out", "EC2 has ignored DryRun")
+
+
+async def _try_key(aws: Aws, name: str, key: str, samples: Samples) -> KeyTry:
+    creation = await _try(aws, right_rules.creation(samples, key))
+    try:
+        answer = await aws.call("kms", "DescribeKey", KeyId=key)
+    except Ec2Error as error:
+        return KeyTry(name, key, creation, refusal=error.message)
+    return KeyTry(name, key, creation, state=str(answer["KeyMetadata"]["KeyState"]))
+
+
+def _key_of(storage_class: StorageClass) -> str:
+    parameters = storage_class.parameters or {}
+    return next((v for k, v in parameters.items() if k.lower() == _KEY_PARAMETER), "")
+
+
+def _instance(document: Mapping[str, Any]) -> SeenInstance:
+    mappings = document.get("BlockDeviceMappings") or ()
+    by_device = {each["DeviceName"]: each.get("Ebs", {}).get("VolumeId", "") for each in mappings}
+    return SeenInstance(
+        instance_id=str(document["InstanceId"]),
+        zone=str(document.get("Placement", {}).get("AvailabilityZone", "")),
+        state=str(document.get("State", {}).get("Name", "")),
+        instance_type=str(document.get("InstanceType", "")),
+        hop_limit=(document.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit"),
+        volume_ids=tuple(each for each in by_device.values() if each),
+        root_volume_id=by_device.get(document.get("RootDeviceName", ""), ""),
+    )

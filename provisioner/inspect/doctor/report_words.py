@@ -1,0 +1,104 @@
+"""The report: a table for people, JSON for scripts, JUnit for CI."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from provisioner.inspect.doctor.check_rules import Check, Verdict
+from provisioner.inspect.terminal.table_rules import wrapped
+from provisioner.model.sentences import printable
+
+_ORDER = list(Verdict)
+_TROUBLE = (Verdict.FAILED, Verdict.WARNING)
+_COLOURS = {Verdict.FAILED: "red", Verdict.WARNING: "yellow", Verdict.OK: "green"}
+_WIDEST = max(map(len, Verdict))
+
+
+def colour_of(verdict: Verdict) -> str | None:
+    """In which a verdict is shown on a terminal."""
+    return _COLOURS.get(verdict)
+
+
+def ordered(checks: Sequence[Check]) -> list[Check]:
+    """The worst first; those of one verdict in the order in which they were made."""
+    return sorted(checks, key=lambda each: _ORDER.index(each.verdict))
+
+
+def block(check: Check, *, width: int, verdict: str) -> Iterator[str]:
+    """The lines of one check: proof and remedy below its title where something is wrong.
+
+    Args:
+        check: the check.
+        width: of the text.
+        verdict: as it is to be shown, in colour or not.
+    """
+    pad = " " * (_WIDEST - len(check.verdict))
+    yield f"{verdict}{pad}  {check.id}: {printable(check.title)}"
+    indent = " " * (_WIDEST + 2)
+    if check.verdict is not Verdict.OK:
+        yield from wrapped(check.proof, width=width, indent=indent)
+    if check.remedy:
+        first, *rest = wrapped(check.remedy, width=width - 3, indent=indent)
+        yield f"{indent}-> {first.strip()}"
+        yield from (f"   {line}" for line in rest)
+
+
+def summary(checks: Sequence[Check]) -> str:
+    """How many of each verdict."""
+    count = Counter(each.verdict for each in checks)
+    return f"{len(checks)} checks: " + ", ".join(f"{count[each]} {each}" for each in _ORDER)
+
+
+def as_json(checks: Sequence[Check], calls: Mapping[str, int], identity: str) -> str:
+    """An object with ``checks``, ``summary``, ``identity`` and ``awsCalls``."""
+    document: dict[str, Any] = {
+        "checks": [
+            {
+                "id": each.id,
+                "verdict": str(each.verdict),
+                "title": each.title,
+                "proof": each.proof,
+                "remedy": each.remedy,
+            }
+            for each in checks
+        ],
+        "summary": Counter(str(each.verdict) for each in checks),
+        "identity": identity,
+        "awsCalls": dict(calls),
+    }
+    return json.dumps(document, indent=2)
+
+
+def as_junit(checks: Sequence[Check]) -> str:
+    """A test suite: failures and warnings fail or print, what is unknown is skipped."""
+    count = Counter(each.verdict for each in checks)
+    skipped = count[Verdict.SKIPPED] + count[Verdict.UNKNOWN]
+    head = (
+        f'<testsuite name="kubectl ebs doctor" tests="{len(checks)}" errors="0" '
+        f'failures="{count[Verdict.FAILED]}" skipped="{skipped}">'
+    )
+    lines = ['<?xml version="1.0" encoding="UTF-8"?>', head]
+    lines += [_case(each) for each in checks]
+    return "\n".join([*lines, "</testsuite>"])
+
+
+def _case(check: Check) -> str:
+    name = f"<testcase classname={quoteattr('doctor.' + check.id)} name={_attribute(check.title)}"
+    proof, remedy = printable(check.proof), printable(check.remedy)
+    match check.verdict:
+        case Verdict.FAILED:
+            return (
+                f"{name}><failure message={_attribute(proof)}>{escape(remedy)}</failure></testcase>"
+            )
+        case Verdict.SKIPPED | Verdict.UNKNOWN:
+            return f"{name}><skipped message={_attribute(proof)}/></testcase>"
+        case Verdict.WARNING:
+            return f"{name}><system-out>{escape(f'{proof} {remedy}')}</system-out></testcase>"
+        case _:
+            return f"{name}/>"
+
+
+def _attribute(text: str) -> str:
+    return quoteattr(printable(text))

@@ -1,0 +1,220 @@
+"""What the controller may do in EC2: each action tried with DryRun, and how answers are read.
+
+EC2 answers a DryRun with ``DryRunOperation`` where the request would be carried out and with
+``UnauthorizedOperation`` where a right is missing; nothing is changed (EC2 API reference, "Common
+query parameters", read 2026-11-23). A policy that looks at tags needs a real volume or snapshot to
+look at, so those of the cluster are taken. Nothing is tried before a DryRun that only reads has
+shown that this EC2 knows DryRun; and what destroys is tried where EC2 would refuse it anyway:
+DeleteVolume on an attached volume, DetachVolume on one that is not attached.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from provisioner.inspect.doctor.check_rules import Check, Finding, Verdict, ok, unknown
+from provisioner.inspect.doctor.evidence_rules import Evidence, KeyTry, Try
+from provisioner.model import tags
+from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED
+
+ALLOWED = "DryRunOperation"
+REFUSED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
+# What EC2 has against the state of a volume; whoever lacks the right hears that first.
+_AFTER_RIGHTS = frozenset({"VolumeInUse", "IncorrectState", "IncorrectModificationState"})
+_DESCRIBES = (
+    "DescribeAvailabilityZones",
+    "DescribeFastSnapshotRestores",
+    "DescribeInstanceTypes",
+    "DescribeInstances",
+    "DescribeLockedSnapshots",
+    "DescribeSnapshots",
+    "DescribeVolumeStatus",
+    "DescribeVolumes",
+    "DescribeVolumesModifications",
+)
+# What AWS's own policy for its driver lacks.
+# Source: AWS Managed Policy reference, AmazonEBSCSIDriverPolicyV2 v1, of 2026-04-16 (read
+# 2026-11-23).
+NOT_IN_AWS_POLICY = frozenset({"DescribeFastSnapshotRestores", "DescribeLockedSnapshots"})
+_OWNER = tags.Owner("kube-system", "kubectl-ebs-doctor", "kubectl-ebs-doctor", "Delete")
+_GIB = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """What actions are tried on; "" for what the cluster does not have.
+
+    Attributes:
+        zone: of the nodes.
+        volume_id: of a volume with the driver's tag, one that is not attached where there is one.
+        size_gib: of that volume.
+        attached_id: of one that is attached.
+        instance_id: of a running instance, in the zone of ``volume_id`` where there is one.
+        snapshot_id: of a snapshot with the driver's tag.
+        cluster_id: of the controller.
+    """
+
+    zone: str = ""
+    volume_id: str = ""
+    size_gib: int = 0
+    attached_id: str = ""
+    instance_id: str = ""
+    snapshot_id: str = ""
+    cluster_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A call to be tried; ``missing`` says why it cannot be."""
+
+    action: str
+    on: str
+    params: Mapping[str, Any]
+    missing: str = ""
+
+
+def attempts(samples: Samples) -> Iterator[Attempt]:
+    """A call for each action that the controller needs."""
+    for action in _DESCRIBES:
+        yield Attempt(action, "everything", {})
+    yield creation(samples)
+    yield from _on_a_volume(samples)
+    yield from _on_a_snapshot(samples)
+
+
+def creation(samples: Samples, key: str = "") -> Attempt:
+    """A CreateVolume as the controller sends it, encrypted with ``key`` unless it is ""."""
+    if not samples.zone:
+        return Attempt("CreateVolume", "", {}, "no zone of a Node is known")
+    encryption = {"Encrypted": True, "KmsKeyId": key} if key else {}
+    params = {
+        "AvailabilityZone": samples.zone,
+        "Size": _GIB,
+        "VolumeType": "gp3",
+        "TagSpecifications": [_tags("volume", samples)],
+        **encryption,
+    }
+    return Attempt("CreateVolume", f"a new volume in {samples.zone}", params)
+
+
+def _tags(kind: str, samples: Samples) -> dict[str, Any]:
+    pairs = (
+        dict(tags.of_new_volume(_OWNER, cluster_id=samples.cluster_id, extra={}))
+        if kind == "volume"
+        else {MADE_BY_DRIVER: "true"}
+        | (tags.of_cluster(samples.cluster_id) if samples.cluster_id else {})
+    )
+    return {"ResourceType": kind, "Tags": [{"Key": k, "Value": v} for k, v in pairs.items()]}
+
+
+def _on_a_volume(samples: Samples) -> Iterator[Attempt]:
+    volume, attached = samples.volume_id, samples.attached_id
+    none = "" if volume else "EC2 has no volume with the driver's tag to try it on"
+    not_attached = "" if attached else "no volume of the driver is attached"
+    here = {"VolumeId": volume}
+    yield Attempt("ModifyVolume", volume, {**here, "Size": samples.size_gib + 1}, none)
+    snapshot = {**here, "TagSpecifications": [_tags("snapshot", samples)]}
+    yield Attempt("CreateSnapshot", volume, snapshot, none)
+    copy = {"SourceVolumeId": volume, "TagSpecifications": [_tags("volume", samples)]}
+    yield Attempt("CopyVolumes", volume, copy, none)
+    mark = {"Resources": [volume], "Tags": [{"Key": UNCLAIMED}]}
+    yield Attempt("DeleteTags", volume, mark, none)
+    no_instance = none or ("" if samples.instance_id else "no instance of a Node is running")
+    attach = {**here, "InstanceId": samples.instance_id, "Device": "/dev/xvdzz"}
+    yield Attempt("AttachVolume", volume, attach, no_instance)
+    yield Attempt("DetachVolume", volume, here, none)
+    yield Attempt("DeleteVolume", attached, {"VolumeId": attached}, not_attached)
+
+
+def _on_a_snapshot(samples: Samples) -> Iterator[Attempt]:
+    snapshot = samples.snapshot_id
+    none = "" if snapshot else "EC2 has no snapshot with the driver's tag to try it on"
+    yield Attempt("DeleteSnapshot", snapshot, {"SnapshotId": snapshot}, none)
+    lock = {"SnapshotId": snapshot, "LockMode": "governance", "LockDuration": 1}
+    yield Attempt("LockSnapshot", snapshot, lock, none)
+    restore = {"SourceSnapshotIds": [snapshot], "AvailabilityZones": [samples.zone]}
+    yield Attempt("EnableFastSnapshotRestores", snapshot, restore, none)
+
+
+def checks(seen: Evidence) -> Iterator[Check]:
+    """One check for each action, or one that says why nothing was tried."""
+    cloud = seen.cloud
+    if cloud.refused or not cloud.tries:
+        yield Check(
+            "iam",
+            Verdict.UNKNOWN,
+            "the controller has its rights in EC2",
+            cloud.refused or "EC2 was not asked",
+            "see the checks region and aws-identity",
+        )
+        return
+    for each in cloud.tries:
+        found = verdict(each, is_controllers=cloud.is_controllers, who=cloud.tried_as)
+        title = f"ec2:{each.action} is allowed"
+        yield Check(f"iam-{each.action}", found.verdict, title, found.proof, found.remedy)
+    for key in cloud.keys:
+        found = _key(key, cloud.tried_as)
+        title = f"the KMS key of StorageClass {key.name} can be used"
+        yield Check(f"kms-{key.name}", found.verdict, title, found.proof, found.remedy)
+
+
+def verdict(tried: Try, *, is_controllers: bool, who: str) -> Finding:
+    """What an answer means. The caller's missing right proves nothing about the controller's."""
+    if not tried.code:
+        return Finding(Verdict.SKIPPED, tried.message)
+    if tried.code in _AFTER_RIGHTS:
+        return ok(
+            f"DryRun on {tried.on} as {who}: {tried.code}, which EC2 says after its look at rights"
+        )
+    if tried.code == ALLOWED:
+        return ok(f"DryRun on {tried.on} as {who}: {tried.code}")
+    proof = f"DryRun on {tried.on} as {who}: {tried.code}: {_brief(tried.message)}"
+    if tried.code in REFUSED and is_controllers:
+        return Finding(Verdict.FAILED, proof, _remedy(tried.action))
+    if tried.code in REFUSED:
+        return unknown(
+            f"{proof}; this is not the controller's identity",
+            "try it as the controller: --as-controller, or --role ARN",
+        )
+    return unknown(proof, "this answer says neither yes nor no about the right")
+
+
+def _remedy(action: str) -> str:
+    text = (
+        f"allow ec2:{action} as manifests/iam/controller-policy.json does (docs/reference/iam.md)"
+    )
+    if action in NOT_IN_AWS_POLICY:
+        text += "; AWS's AmazonEBSCSIDriverPolicyV2 does not have it"
+    return text
+
+
+def _brief(message: str) -> str:
+    """Without the encoded message, which only ``aws sts decode-authorization-message`` reads."""
+    return message.partition(" Encoded authorization failure")[0].strip()
+
+
+def _key(key: KeyTry, who: str) -> Finding:
+    remedy = (
+        f"allow the controller kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
+        f"kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* on {key.key} "
+        "(manifests/iam/kms-policy.json), and in the key's policy"
+    )
+    if key.state and key.state != "Enabled":
+        text = f"key {key.key} is {key.state}: EC2 creates volumes and takes them back"
+        return Finding(Verdict.FAILED, text, "enable the key, or name another in a new class")
+    if key.refusal.startswith("NotFoundException"):
+        text = f"KMS does not have {key.key}: {key.refusal}"
+        return Finding(Verdict.FAILED, text, "name a key that exists in a new class")
+    if key.creation.code in REFUSED or key.creation.code.startswith("KMS"):
+        return Finding(
+            Verdict.FAILED,
+            f"CreateVolume DryRun with {key.key} as {who}: {key.creation.code}",
+            remedy,
+        )
+    # EC2 checks the key after its answer (ec2-ebs reference; aws-ebs-csi-driver #3010).
+    limit = "EC2 uses the key only after its answer, so a dry run cannot show a missing right on it"
+    if key.state == "Enabled":
+        return ok(f"{key.key} is enabled; CreateVolume DryRun: {key.creation.code}. {limit}")
+    return unknown(
+        f"KMS does not show {key.key} to {who}: {key.refusal or 'not asked'}. {limit}", remedy
+    )

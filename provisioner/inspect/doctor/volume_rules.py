@@ -1,0 +1,233 @@
+"""Volumes: what is stuck, what Kubernetes and EC2 see differently, and what nobody owns."""
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+
+from provisioner.controller.deleting import orphan_rules
+from provisioner.controller.deleting.orphan_rules import World
+from provisioner.inspect.doctor.check_rules import (
+    Finding,
+    Rule,
+    Verdict,
+    counted,
+    judged,
+    ok,
+    skipped,
+    unknown,
+)
+from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.model.attachment import Attachment
+from provisioner.model.meta import KubeObject
+from provisioner.model.node_affinity import names_zone
+from provisioner.model.persistent_volume import PlacedVolume
+from provisioner.model.volume import Volume, VolumeState
+
+_STUCK = timedelta(minutes=10)
+_ORPHAN = timedelta(hours=1)
+# These wait for a user on purpose: a claim for its pod, a volume for its claim.
+_PATIENT = frozenset({"kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"})
+
+
+def _stuck_deletions(seen: Evidence) -> Finding:
+    kinds: tuple[tuple[str, Iterable[KubeObject]], ...] = (
+        ("PersistentVolumeClaim", seen.cluster.claims),
+        ("PersistentVolume", seen.cluster.volumes),
+        (
+            "VolumeAttachment",
+            [a for a in seen.cluster.attachments if a.spec.attacher == seen.driver],
+        ),
+        ("VolumeSnapshot", seen.cluster.snapshots),
+    )
+    problems = [
+        f"{kind} {each.key} is being deleted since {since:%Y-%m-%dT%H:%MZ}, held by "
+        f"{', '.join(each.finalizers)}"
+        for kind, objects in kinds
+        for each in objects
+        if (since := _deleted_at(each)) is not None
+        and seen.now - since > _STUCK
+        and set(each.finalizers) - _PATIENT
+    ]
+    remedy = (
+        "kubectl ebs explain shows who has to act; remove a finalizer by hand only if its program "
+        "is gone for good, because it leaves what it protects behind"
+    )
+    return judged(problems, "nothing is being deleted for more than 10 minutes", remedy)
+
+
+def _deleted_at(each: KubeObject) -> datetime | None:
+    told = each.metadata.deletion_timestamp
+    try:
+        return datetime.fromisoformat(told) if told else None
+    except ValueError:
+        return None
+
+
+def _stuck_attachments(seen: Evidence) -> Finding:
+    ours = [each for each in seen.cluster.attachments if each.spec.attacher == seen.driver]
+    problems = list(_attachment_problems(seen, ours))
+    remedy = "kubectl ebs explain node NAME, or: kubectl describe volumeattachment NAME"
+    return judged(problems, f"{counted(len(ours), 'VolumeAttachment')} checked", remedy)
+
+
+def _attachment_problems(seen: Evidence, ours: Iterable[Attachment]) -> Iterator[str]:
+    nodes = {each.name for each in seen.cluster.nodes}
+    for each in ours:
+        status, created = each.status, each.metadata.creation_timestamp
+        error = (status.detach_error or status.attach_error) if status else None
+        what = f"VolumeAttachment {each.name} (Node {each.spec.node_name})"
+        if each.spec.node_name not in nodes:
+            yield f"{what}: this Node does not exist"
+        elif created is None or seen.now - created < _STUCK or each.deleting:
+            continue
+        elif not each.attached:
+            why = error.message if error else "no error is reported"
+            yield f"{what} waits since {created:%Y-%m-%dT%H:%MZ}: {why}"
+
+
+def _volumes_exist(seen: Evidence) -> Finding:
+    named = {each.volume_id(seen.driver) or "": each for each in seen.cluster.volumes}
+    named.pop("", None)
+    if not named:
+        return skipped(f"no PersistentVolume is of {seen.driver}")
+    if not seen.cloud.volumes and len(named) > 1:
+        return unknown(
+            f"EC2 in {seen.cloud.region} shows none of {len(named)} volumes: another account or "
+            "Region is asked, or all are gone",
+            "see the checks region and account",
+        )
+    problems = [
+        f"PersistentVolume {each.name} names {volume_id}, which EC2 does not have"
+        for volume_id, each in named.items()
+        if volume_id not in seen.cloud.volumes and not each.deleting
+    ]
+    problems += [
+        f"volume {volume_id} of PersistentVolume {named[volume_id].name} is in the state error"
+        for volume_id, volume in seen.cloud.volumes.items()
+        if volume.state is VolumeState.ERROR and volume_id in named
+    ]
+    remedy = (
+        "its data is gone from this account and Region: restore a snapshot under a new claim, then "
+        "delete the PersistentVolume"
+    )
+    return judged(problems, f"{counted(len(named), 'volume')} found", remedy)
+
+
+def _volume_zones(seen: Evidence) -> Finding:
+    problems = [
+        f"PersistentVolume {each.name} is bound to {' or '.join(sorted(zones))}, but EC2 has "
+        f"{volume.volume_id} in {volume.zone}"
+        for each, volume in _known(seen)
+        if (zones := each.zones) and all(map(names_zone, zones)) and volume.zone not in zones
+    ]
+    remedy = (
+        "pods are scheduled where the volume cannot be attached, and node affinity is immutable: "
+        "create the PersistentVolume again with the right zone (docs/zones.md)"
+    )
+    return judged(problems, "the affinity of all volumes names their zone", remedy)
+
+
+def _known(seen: Evidence) -> Iterator[tuple[PlacedVolume, Volume]]:
+    for each in seen.cluster.volumes:
+        volume = seen.cloud.volumes.get(each.volume_id(seen.driver) or "")
+        if volume is not None:
+            yield each, volume
+
+
+def _attached_elsewhere(seen: Evidence) -> Finding:
+    instances = {node.name: node.instance_id for node in seen.cluster.nodes}
+    wanted: dict[str, set[str]] = {}
+    for each in seen.cluster.attachments:
+        name = each.spec.source.persistent_volume_name or ""
+        if name and each.spec.attacher == seen.driver:
+            wanted.setdefault(name, set()).add(instances.get(each.spec.node_name, ""))
+    problems = []
+    for owner, volume in _known(seen):
+        there = {a.instance_id for a in volume.attachments}
+        if stray := there - wanted.get(owner.name, set()):
+            problems.append(
+                f"{volume.volume_id} of PersistentVolume {owner.name} is attached to "
+                f"{', '.join(sorted(stray))}, which no VolumeAttachment says"
+            )
+    remedy = (
+        "if nothing there uses it: aws ec2 detach-volume --volume-id ID; until then it can be "
+        "attached nowhere else"
+    )
+    return judged(
+        problems,
+        "volumes are attached only where Kubernetes wants them",
+        remedy,
+        worst=Verdict.WARNING,
+    )
+
+
+def _orphans(seen: Evidence) -> Finding:
+    if not seen.cluster.cluster_id:
+        return skipped("without --cluster-id of the controller, its volumes cannot be recognised")
+    world = World(
+        named_volume_ids={each.volume_id(seen.driver) or "" for each in seen.cluster.volumes},
+        persistent_volume_names={each.name for each in seen.cluster.volumes},
+        claim_uids={each.uid for each in seen.cluster.claims},
+        in_flight_names=(),
+        in_flight_ids=(),
+        epoch=None,
+    )
+    found = [
+        each
+        for each in seen.cloud.tagged
+        if isinstance(
+            orphan_rules.decide(
+                each, world, cluster_id=seen.cluster.cluster_id, now=seen.now, min_age=_ORPHAN
+            ),
+            orphan_rules.Report,
+        )
+    ]
+    if not found:
+        return ok(f"{counted(len(seen.cloud.tagged), 'volume')} of this cluster, each has an owner")
+    gib = sum(each.size_gib for each in found)
+    ids = ", ".join(sorted(each.volume_id for each in found)[:5])
+    return Finding(
+        Verdict.WARNING,
+        f"{counted(len(found), 'volume')} ({gib} GiB) of this cluster that no object names: {ids}"
+        f"{', …' if len(found) > 5 else ''}",  # noqa: PLR2004 -- as many as are named
+        "kubectl ebs orphans lists them, and deletes what you confirm",
+    )
+
+
+RULES = (
+    Rule(
+        "stuck-deletions",
+        "nothing is stuck in its deletion",
+        ("persistentvolumeclaims", "persistentvolumes", "volumeattachments", "volumesnapshots"),
+        _stuck_deletions,
+    ),
+    Rule(
+        "stuck-attachments",
+        "attachments are carried out",
+        ("volumeattachments", "nodes"),
+        _stuck_attachments,
+    ),
+    Rule(
+        "volumes-exist",
+        "EC2 has the volumes of all PersistentVolumes",
+        ("persistentvolumes", "DescribeVolumes"),
+        _volumes_exist,
+    ),
+    Rule(
+        "volume-zones",
+        "PersistentVolumes name the zone of their volume",
+        ("persistentvolumes", "DescribeVolumes"),
+        _volume_zones,
+    ),
+    Rule(
+        "attached-elsewhere",
+        "volumes are attached where Kubernetes wants them",
+        ("persistentvolumes", "volumeattachments", "nodes", "DescribeVolumes"),
+        _attached_elsewhere,
+    ),
+    Rule(
+        "orphans",
+        "every volume of this cluster has an owner",
+        ("persistentvolumes", "persistentvolumeclaims", "DescribeVolumes"),
+        _orphans,
+    ),
+)

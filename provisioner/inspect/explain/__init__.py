@@ -1,0 +1,1 @@
+"""Why an object does not work: one chain of causes, the first one first."""

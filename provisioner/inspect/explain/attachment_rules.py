@@ -1,0 +1,199 @@
+"""Why a volume does not come to the node of a pod, or does not leave another one."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+from provisioner.inspect.explain import controller_rules, reason_rules, volume_rules
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
+from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.view_rules import ClaimView, NodeView, View, VolumeView
+from provisioner.model.attachment import Attachment
+from provisioner.model.errors import Reason
+from provisioner.model.persistent_volume import finalizer_of_attacher
+from provisioner.model.zone import zone_of
+
+_ATTACH_FAILED = "FailedAttachVolume"
+_AGE = timedelta(seconds=30)
+_DETACHES_IN = timedelta(seconds=60)
+
+
+def chains(view: View, claim: ClaimView, node: NodeView, ill: Sequence[Chain]) -> list[Chain]:
+    """Why the volume of a claim is not attached to a node; nothing if it is.
+
+    Args:
+        view: all that is known.
+        claim: bound.
+        node: of the pod.
+        ill: what is wrong with the node.
+    """
+    volume = claim.volume
+    if volume is None or volume.persistent_volume is None:
+        return []
+    here = next((a for a in volume.attachments if a.spec.node_name == node.name), None)
+    faults = [*volume_rules.faults(view, volume), *_wrong_place(volume, node), *ill]
+    if here is not None and here.attached and not here.deleting:
+        unknown = _unknown_to_ec2(volume, node, here)
+        return [*faults, *([Chain((unknown,))] if unknown and not faults else [])]
+    symptom = _not_attached(node, claim, here)
+    if faults:
+        return [each.then(symptom) for each in faults]
+    if here is not None and here.deleting:
+        return [_does_not_leave(view, volume, here).then(symptom)]
+    elsewhere = _elsewhere(view, claim, volume, node)
+    if elsewhere is not None:
+        return [elsewhere.then(symptom)]
+    absent = controller_rules.absence(view, Task.ATTACH)
+    if absent is not None:
+        return [absent.then(symptom)]
+    return [_without_fault(view, volume, here, symptom)]
+
+
+def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symptom: Link) -> Chain:
+    told = next(
+        (
+            s
+            for s in volume.said
+            if here and s.about.endswith(here.name) and "attachError" in s.where
+        ),
+        None,
+    )
+    if told is not None:
+        return Chain((reason_rules.link_of(told, Cause.NOT_ATTACHED), symptom))
+    if here is None:
+        return _not_asked_for(view, symptom)
+    made = here.metadata.creation_timestamp
+    return Chain((symptom,), waits=made is None or view.now - made < _AGE)
+
+
+def _not_asked_for(view: View, symptom: Link) -> Chain:
+    """Nobody has created a VolumeAttachment."""
+    made = view.pod.metadata.creation_timestamp if view.pod else None
+    link = Link(
+        Cause.ATTACHMENT_MISSING,
+        "Nobody has asked for the attachment: there is no VolumeAttachment.",
+        Proof(symptom.proof.where, "no VolumeAttachment of the volume and the node"),
+        next="kube-controller-manager, which creates it",
+        remedy="Check that kube-controller-manager runs, and that the Node has the annotation "
+        'volumes.kubernetes.io/controller-managed-attach-detach: "true".',
+    )
+    return Chain((link, symptom), waits=made is not None and view.now - made < _AGE)
+
+
+def _wrong_place(volume: VolumeView, node: NodeView) -> list[Chain]:
+    """EC2 attaches only within a zone."""
+    zone = node.instance.zone if node.instance else zone_of(node.node.labels) if node.node else None
+    if volume.ebs is None or not zone or zone == volume.ebs.zone:
+        return []
+    proof = f"volume {volume.ebs.zone}, node {node.name} {zone}"
+    found = volume.persistent_volume
+    if found is not None and found.zones is not None and volume.ebs.zone not in found.zones:
+        return []  # said already, with the object that is wrong
+    link = Link(
+        Reason.ZONE_MISMATCH,
+        f"Volume {volume.ebs.volume_id} and node {node.name} are in different zones.",
+        Proof(f"EC2 DescribeVolumes and node {node.name}", proof),
+        next="you: a volume cannot leave its zone",
+        remedy=f"Delete the pod, so that the scheduler sends it to {volume.ebs.zone}; check the "
+        "PersistentVolume's nodeAffinity and the node's zone label.",
+        command=f"kubectl get node {node.name} --show-labels",
+    )
+    return [Chain((link,))]
+
+
+def _not_attached(node: NodeView, claim: ClaimView, here: Attachment | None) -> Link:
+    where = f"volumeattachment {here.name}" if here else f"{claim.name} on node {node.name}"
+    error = here.status.attach_error if here and here.status else None
+    seen = error.message if error else "status.attached: false" if here else "none"
+    return Link(
+        Cause.NOT_ATTACHED,
+        f"So the volume of claim {claim.key} is not attached to node {node.name}.",
+        Proof(where, seen),
+        next="the controller",
+    )
+
+
+def _unknown_to_ec2(volume: VolumeView, node: NodeView, here: Attachment) -> Link | None:
+    """The API server says attached, EC2 does not."""
+    if volume.ebs is None or node.instance is None:
+        return None
+    if volume.ebs.on(node.instance.instance_id) is not None:
+        return None
+    return Link(
+        Cause.ATTACHMENT_UNKNOWN,
+        f"Kubernetes has volume {volume.ebs.volume_id} attached to node {node.name}, but EC2 has "
+        "not: somebody has detached it.",
+        Proof(
+            f"volumeattachment {here.name}; EC2 DescribeVolumes",
+            f"attached: true; not on {node.instance.instance_id}",
+        ),
+        next="you",
+        remedy="Delete the pod, so that the volume is attached again for the next one.",
+    )
+
+
+def _elsewhere(view: View, claim: ClaimView, volume: VolumeView, node: NodeView) -> Chain | None:
+    """The volume is, for Kubernetes, still on another node."""
+    other = next((a for a in volume.attachments if a.spec.node_name != node.name), None)
+    if other is None or (volume.ebs is not None and volume.ebs.multi_attach):
+        return None
+    if other.deleting:
+        return _does_not_leave(view, volume, other)
+    name = other.spec.node_name
+    pods = [each for each in claim.users if each.node_name == name]
+    by = f", where pod {pods[0].key} uses it" if pods else ""
+    link = Link(
+        Cause.OTHER_NODE,
+        f"The volume of claim {claim.key} is still attached to node {name}{by}.",
+        Proof(f"volumeattachment {other.name}", f"node {name}, attached: {other.attached}"),
+        next=f"pod {pods[0].key}: the volume moves once it has ended"
+        if pods
+        else "kube-controller-manager: it asks for the detach once kubelet has unmounted the "
+        "volume, or after six minutes if the node does not answer",
+        remedy="Delete that pod, or let both run on one node."
+        if pods
+        else f"Check that node {name} is alive.",
+        command=f"kubectl -n {pods[0].metadata.namespace} delete pod {pods[0].name}"
+        if pods
+        else f"kubectl ebs explain node {name}",
+    )
+    return Chain((link,))
+
+
+def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
+    """It is being detached, and that does not end."""
+    told = next(
+        (s for s in volume.said if s.about.endswith(other.name) and "detachError" in s.where), None
+    )
+    absent = controller_rules.absence(view, Task.ATTACH)
+    leaving = stuck(view, other)
+    if absent is not None:
+        return absent.then(leaving)
+    if told is not None:
+        return Chain((reason_rules.link_of(told, Cause.ATTACHMENT_STUCK), leaving))
+    since = time_of(other.metadata.deletion_timestamp)
+    is_new = since is not None and view.now - since < _DETACHES_IN
+    return Chain(
+        (leaving,), waits=is_new and finalizer_of_attacher(view.driver) in other.finalizers
+    )
+
+
+def stuck(view: View, attachment: Attachment) -> Link:
+    """A VolumeAttachment that is being deleted, and is still there."""
+    ours = finalizer_of_attacher(view.driver)
+    foreign = [each for each in attachment.finalizers if each != ours]
+    of = ", ".join(foreign) or ours
+    return Link(
+        Cause.ATTACHMENT_STUCK,
+        f"VolumeAttachment {attachment.name} of node {attachment.spec.node_name} is being deleted, "
+        f"and waits for {of}.",
+        Proof(
+            f"volumeattachment {attachment.name}, metadata.finalizers",
+            ", ".join(attachment.finalizers),
+        ),
+        next="the controller that writes that finalizer",
+        remedy=f"Nobody of this driver removes {foreign[0]}. If its controller is gone for good "
+        "and EC2 shows the volume detached, remove the finalizer."
+        if foreign
+        else "Look at the controller's log.",
+        command=f"kubectl get volumeattachment {attachment.name} -o yaml",
+    )

@@ -1,0 +1,348 @@
+"""Why a claim has no volume, or keeps nobody waiting any longer than it has to."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from provisioner.classes import storage_class_rules
+from provisioner.controller.provisioning import plan_rules
+from provisioner.inspect.explain import (
+    controller_rules,
+    growth_rules,
+    reason_rules,
+    refusal_rules,
+    scheduling_rules,
+    source_rules,
+    volume_rules,
+)
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
+from provisioner.model.claim import Claim
+from provisioner.model.decision import Refuse
+from provisioner.model.errors import Reason
+from provisioner.model.storage_class import StorageClass
+
+_PROTECTION = "kubernetes.io/pvc-protection"
+_FAILED, _GOES_ON = "ProvisioningFailed", "Provisioning"
+_SOON = timedelta(seconds=30)
+_TRIED_WITHIN = timedelta(minutes=10)
+
+
+def chains(view: View, about: ClaimView) -> list[Chain]:
+    """What is wrong with a claim, or what it waits for."""
+    claim = about.claim
+    if claim is None:
+        return _missing(view, about)
+    if claim.deleting:
+        return list(_deleting(about, claim))
+    phase = claim.status.phase if claim.status else ""
+    if phase == "Lost":
+        return [_lost(about, claim)]
+    if phase == "Bound":
+        bound = volume_rules.faults(view, about.volume) if about.volume else []
+        return [*bound, *growth_rules.chains(view, about, claim)]
+    return pending(view, about, claim)
+
+
+def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
+    """Why a claim is not bound."""
+    if claim.spec.volume_name:
+        return [_asks_for_volume(about, claim)]
+    if not claim.class_name:
+        return [_no_class(about, claim)]
+    storage_class = about.storage_class
+    if storage_class is None:
+        return [_class_missing(about, claim)] if view.read("storageclasses") else _told(view, about)
+    if not storage_class.is_of(view.driver):
+        return [_not_ours(view, about, storage_class)]
+    found = [
+        chain
+        for chain in (
+            _impossible(view, about, claim, storage_class),
+            source_rules.chain(view, about, claim),
+        )
+        if chain is not None
+    ]
+    if found:
+        return found
+    if storage_class.waits_for_consumer and not claim.selected_node and not _placed(about):
+        return _waiting(view, about, claim)
+    absent = controller_rules.absence(view, Task.PROVISION)
+    return [*([absent] if absent else []), *_told(view, about, is_worked_on=absent is None)]
+
+
+def _waiting(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
+    """It waits for a pod; if there is one, why that has no node."""
+    waits = _waits_for_pod(about, claim)
+    # A pod that is asked about is explained by the rules of pods.
+    for pod in about.users if view.pod is None else ():
+        found = scheduling_rules.chains(view, pod)
+        if found and not all(each.waits for each in found):
+            return [each.then(*waits.links) for each in found]
+    return [waits]
+
+
+def _placed(about: ClaimView) -> bool:
+    """Whether a pod is on a node already, so that the scheduler will not choose one."""
+    return any(each.node_name for each in about.users)
+
+
+def _missing(view: View, about: ClaimView) -> list[Chain]:
+    refused = refusal_rules.chains(view, about.key.partition("/")[2])
+    if refused:
+        return refused
+    link = Link(
+        Cause.OBJECT_MISSING,
+        f"There is no claim {about.key}.",
+        Proof(about.name, "not found"),
+        next="you, or the controller of the StatefulSet that creates it",
+        remedy="Check the name and the namespace, or create the claim.",
+        command=f"kubectl -n {about.key.partition('/')[0]} get pvc",
+    )
+    return [Chain((link,))]
+
+
+def _lost(about: ClaimView, claim: Claim) -> Chain:
+    name = claim.spec.volume_name
+    gone = Link(
+        Cause.VOLUME_MISSING,
+        f"PersistentVolume {name}, to which the claim was bound, was deleted.",
+        Proof(f"{about.name}, status.phase", "Lost"),
+        next="you: Kubernetes never binds a lost claim again",
+        remedy="If the EBS volume still exists, create the PersistentVolume again with its id and "
+        "a claimRef to this claim. Otherwise restore a snapshot into a new claim.",
+        command="kubectl ebs orphans",
+    )
+    lost = Link(Cause.CLAIM_LOST, "The claim is Lost.", Proof(about.name, f"volumeName {name}"))
+    return Chain((gone, lost))
+
+
+def _deleting(about: ClaimView, claim: Claim) -> Iterator[Chain]:
+    where = f"{about.name}, metadata.finalizers"
+    left = ", ".join(claim.finalizers)
+    if _PROTECTION in claim.finalizers and about.users:
+        pods = ", ".join(each.key for each in about.users)
+        yield Chain(
+            (
+                Link(
+                    Cause.CLAIM_IN_USE,
+                    f"The claim is being deleted, but a pod still uses it: {pods}.",
+                    Proof(where, left),
+                    next="Kubernetes: it deletes the claim once the last pod has ended",
+                    remedy="Delete the pods, if the data are no longer needed.",
+                    command=f"kubectl -n {claim.metadata.namespace} delete pod "
+                    f"{about.users[0].name}",
+                ),
+            )
+        )
+        return
+    foreign = [each for each in claim.finalizers if each != _PROTECTION]
+    if foreign:
+        yield Chain(
+            (
+                Link(
+                    Cause.FINALIZER_STUCK,
+                    "The claim is being deleted, and somebody has not released it.",
+                    Proof(where, left),
+                    next=f"the controller that writes {foreign[0]}",
+                    remedy="Find out whether that controller still runs.",
+                ),
+            )
+        )
+
+
+def _asks_for_volume(about: ClaimView, claim: Claim) -> Chain:
+    name = claim.spec.volume_name
+    found = about.volume.persistent_volume if about.volume else None
+    where = f"{about.name}, spec.volumeName"
+    if found is None:
+        link = Link(
+            Cause.VOLUME_MISSING,
+            f"The claim asks for PersistentVolume {name}, which does not exist.",
+            Proof(where, name),
+            next="nobody: no volume is created for a claim that names one",
+            remedy="Create that PersistentVolume, or create the claim again without volumeName.",
+        )
+        return Chain((link,))
+    holder = found.spec.claim_ref
+    if holder is not None and holder.uid not in ("", claim.uid):
+        link = Link(
+            Cause.VOLUME_TAKEN,
+            f"The claim asks for PersistentVolume {name}, which belongs to claim "
+            f"{holder.namespace}/{holder.name}.",
+            Proof(f"pv {name}, spec.claimRef", f"{holder.namespace}/{holder.name}, {holder.uid}"),
+            next="nobody",
+            remedy="If that claim is gone and its data may be used here, remove the uid from "
+            "claimRef; otherwise ask for another volume.",
+            command=f"kubectl get pv {name} -o jsonpath='{{.spec.claimRef}}'",
+        )
+        return Chain((link,))
+    sentence = f"Kubernetes has not bound the claim to PersistentVolume {name} yet."
+    said = newest(about.said, warning=True)
+    proof = reason_rules.proof_of(said) if said else Proof(where, name)
+    waits = Link(
+        Cause.CLAIM_NOT_BOUND,
+        sentence,
+        proof,
+        next="kube-controller-manager: class, size, access modes and volumeMode of both must fit",
+        remedy="Compare both objects.",
+        command=f"kubectl get pv {name} -o yaml",
+    )
+    return Chain((waits,))
+
+
+def _no_class(about: ClaimView, claim: Claim) -> Chain:
+    explicit = claim.spec.storage_class_name is not None
+    field = '""' if explicit else "not set, and no class is the default one"
+    why = (
+        'It has storageClassName "", so it waits for a PersistentVolume that somebody creates.'
+        if explicit
+        else "It names no StorageClass, and the cluster has no default one."
+    )
+    link = Link(
+        Cause.CLASS_NONE,
+        f"Nobody provisions a volume for claim {about.key}. {why}",
+        Proof(f"{about.name}, spec.storageClassName", field),
+        next="you",
+        remedy="Create the claim again with a class, or mark a class as the default one."
+        if not explicit
+        else "Create a matching PersistentVolume, or create the claim again with a class.",
+        command="kubectl get storageclass",
+    )
+    return Chain((link,))
+
+
+def _class_missing(about: ClaimView, claim: Claim) -> Chain:
+    link = Link(
+        Reason.CLASS_NOT_FOUND,
+        f"StorageClass {claim.class_name} does not exist.",
+        Proof(f"{about.name}, spec.storageClassName", claim.class_name),
+        next="you: the claim gets a volume once the class exists",
+        remedy=reason_rules.remedy(Reason.CLASS_NOT_FOUND),
+        command="kubectl get storageclass",
+    )
+    return Chain((link,))
+
+
+def _not_ours(view: View, about: ClaimView, storage_class: StorageClass) -> Chain:
+    link = Link(
+        Cause.CLASS_NOT_OURS,
+        f"Class {storage_class.name} is of driver {storage_class.provisioner}, "
+        f"not of {view.driver}.",
+        Proof(f"storageclass {storage_class.name}, provisioner", storage_class.provisioner),
+        next=f"the controller of {storage_class.provisioner}, if one runs",
+        remedy="Look at that driver, or create the claim again with a class of this driver.",
+        command="kubectl get storageclass",
+    )
+    return Chain((link, _pending_link(about)))
+
+
+def _impossible(
+    view: View, about: ClaimView, claim: Claim, storage_class: StorageClass
+) -> Chain | None:
+    """What no try can change, by the rules of the controller itself."""
+    try:
+        storage_class_rules.read(storage_class)
+    except ValueError as error:
+        if not controller_rules.is_ours(view, Task.PROVISION):
+            return None  # the stock driver takes some that we refuse
+        return Chain((_invalid_class(storage_class, str(error)), _pending_link(about)))
+    found = plan_rules.examine(
+        claim,
+        storage_class,
+        driver=view.driver,
+        persistent_volume=None,
+        pod_node=next((each.node_name for each in about.users if each.node_name), ""),
+    )
+    if not isinstance(found, Refuse) or found.reason is Reason.CLASS_NOT_FOUND:
+        return None
+    return Chain((_refused(about, found),))
+
+
+def _invalid_class(storage_class: StorageClass, why: str) -> Link:
+    return Link(
+        Reason.INVALID_CLASS,
+        f"Class {storage_class.name} can never work: {why}.",
+        Proof(f"storageclass {storage_class.name}, parameters", why),
+        next=reason_rules.who_acts(Reason.INVALID_CLASS),
+        remedy="Parameters cannot be changed: delete the class and create it again.",
+        command=f"ebs-provisioner class check {storage_class.name}",
+    )
+
+
+def _refused(about: ClaimView, refused: Refuse) -> Link:
+    cause: Cause | Reason = Cause.POPULATOR_MISSING if refused.normal else refused.reason
+    return Link(
+        cause,
+        f"The claim cannot get a volume from this driver: {refused.message}."
+        if not refused.normal
+        else f"No populator has filled the claim yet: {refused.message}.",
+        Proof(f"{about.name}, spec", refused.message),
+        next="the populator, if one is installed" if refused.normal else "you",
+        remedy="Install the populator of this kind, or create the claim again without the source."
+        if refused.normal
+        else reason_rules.remedy(refused.reason),
+    )
+
+
+def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
+    class_name = claim.class_name
+    by = f", which is not scheduled: {about.users[0].key}" if about.users else ""
+    link = Link(
+        Cause.WAITS_FOR_POD,
+        f"The claim waits for a pod{by}: class {class_name} creates a volume only once the "
+        "scheduler has chosen a node."
+        if by
+        else f"No pod uses the claim yet, and class {class_name} waits for one.",
+        Proof(f"storageclass {class_name}, volumeBindingMode", "WaitForFirstConsumer"),
+        next="the scheduler" if by else "you: the volume is created for the first pod",
+        command=f"kubectl ebs explain pod {about.users[0].key}" if by else "",
+    )
+    return Chain((link,), waits=True)
+
+
+def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Chain]:
+    """By events: what failed last, or what is going on."""
+    last, failed = newest(about.said, _FAILED, _GOES_ON), newest(about.said, _FAILED)
+    # Each try says that it goes on before it fails again.
+    if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
+        return [Chain((reason_rules.link_of(failed, Cause.PROVISIONING), _pending_link(about)))]
+    if not is_worked_on:
+        return []
+    if last is not None:
+        link = Link(
+            Cause.PROVISIONING,
+            "The volume is being created.",
+            reason_rules.proof_of(last),
+            next="the controller",
+            remedy="If it takes minutes: EC2 may throttle the account.",
+            command="kubectl ebs doctor",
+        )
+        return [Chain((link,), waits=True)]
+    claim = about.claim
+    made = claim.metadata.creation_timestamp if claim else None
+    is_new = made is not None and view.now - made < _SOON
+    link = Link(
+        Cause.PROVISIONING,
+        "Nobody has said anything about the claim yet.",
+        Proof(about.name, "no event of a provisioner"),
+        next="the controller",
+        remedy="" if is_new else "Look at the controller's log.",
+        command=""
+        if is_new
+        else "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50",
+    )
+    return [Chain((link,), waits=is_new)]
+
+
+def _age(last: Said, failed: Said) -> timedelta:
+    """How much earlier the failure was than what was said last."""
+    return last.at - failed.at if last.at and failed.at else timedelta()
+
+
+def _pending_link(about: ClaimView) -> Link:
+    return Link(
+        Cause.CLAIM_NOT_BOUND,
+        f"So claim {about.key} has no volume.",
+        Proof(f"{about.name}, status.phase", "Pending"),
+    )

@@ -1,0 +1,84 @@
+"""``kubectl ebs explain``: why an object does not work, the first cause first."""
+
+import difflib
+
+import click
+import msgspec
+
+from provisioner.inspect.command_line import Target, carry_out, reading, target_options
+from provisioner.inspect.explain.chain_rules import Cause
+from provisioner.inspect.explain.gathering.gatherer import Gatherer
+from provisioner.inspect.explain.printing import chain_words
+from provisioner.inspect.explain.target_rules import explain as explained
+from provisioner.inspect.object_name_rules import object_name
+from provisioner.inspect.terminal import screen
+from provisioner.model.errors import Reason
+
+_REASON = "reason"
+_WRONG = 1
+
+
+@click.command()
+@click.argument("words", nargs=-1, required=True, metavar="KIND NAME")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="How to print it.",
+)
+@target_options
+def explain(*, words: tuple[str, ...], output: str, target: Target) -> None:
+    """Say why an object does not work, and what would help.
+
+    KIND is pod, pvc, pv, node or snapshot, and NAME may be NAMESPACE/NAME. The causes come first,
+    each with where it can be seen; then who acts next, and what would help. `explain reason NAME`
+    says what a reason in an event, or a cause, means. The command only reads.
+
+    The exit code is 0 if nothing is wrong, 1 if something is or could not be read, and 2 for a
+    wrong argument.
+    """
+    if words[0] == _REASON:
+        screen.show(_of_reason(words[1:], output))
+        return
+    carry_out(_explain(words, output, target))
+
+
+async def _explain(words: tuple[str, ...], output: str, target: Target) -> int:
+    name = object_name(words, target.default_namespace)
+    async with reading(target) as readers:
+        async with screen.progress(f"looking at {name}"):
+            view = await Gatherer(readers, target.driver).view(name)
+        explanation = explained(view)
+        if output == "json":
+            screen.show([_json(chain_words.as_json(explanation) | {"gaps": readers.gap_lines()})])
+        else:
+            screen.show(chain_words.lines(explanation, width=screen.text_width()))
+            screen.warn(readers.gap_lines())
+    return _WRONG if explanation.is_wrong else 0
+
+
+def _of_reason(names: tuple[str, ...], output: str) -> list[str]:
+    try:
+        if len(names) != 1:
+            raise ValueError("name one reason, such as: explain reason QuotaExceeded")
+        reason = _reason(names[0])
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if output == "json":
+        return [_json(chain_words.advice_json(reason))]
+    return list(chain_words.advice_lines(reason, width=screen.text_width()))
+
+
+def _reason(name: str) -> Cause | Reason:
+    by_word: dict[str, Cause | Reason] = {each.lower(): each for each in (*Reason, *Cause)}
+    if name.lower() in by_word:
+        return by_word[name.lower()]
+    near = difflib.get_close_matches(name.lower(), by_word, n=1)
+    hint = f"; did you mean {by_word[near[0]]}?" if near else ""
+    raise ValueError(f"unknown reason {name[:80]!r}{hint}")
+
+
+def _json(value: object) -> str:
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,1 @@
+"""Reads what an explanation is made of."""

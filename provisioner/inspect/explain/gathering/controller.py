@@ -1,0 +1,52 @@
+"""Reads who should be working: the leases, and the pods if nobody renews them."""
+
+from datetime import datetime
+
+from provisioner.inspect.explain.chain_rules import time_of
+from provisioner.inspect.explain.view_rules import ControllerView, Lease
+from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.inspect.reading.kinds import WATCHED_PODS
+from provisioner.kube.lease import LEASES
+from provisioner.model.leadership import lease_names
+
+_NAMESPACE = "kube-system"
+_NAMESPACES = ("ebs-provisioner", _NAMESPACE)
+_STOCK = "ebs-csi-controller"
+
+
+async def controller(cluster: Cluster, driver: str, now: datetime) -> ControllerView:
+    """Who holds the leases; pods are read only if somebody does not."""
+    leases = [await _lease(cluster, name) for name in lease_names(driver)]
+    if any(each is None for each in leases):
+        return ControllerView()
+    found = tuple(each for each in leases if each is not None)
+    if all(each.is_held(now) for each in found):
+        return ControllerView(found, _NAMESPACE)
+    return ControllerView(found, _NAMESPACE, tuple(await _pods(cluster)))
+
+
+async def _lease(cluster: Cluster, name: str) -> Lease | None:
+    """None if it cannot be read, which is no proof of anything."""
+    found = await cluster.one(LEASES, name, _NAMESPACE)
+    if found is None:
+        return None if cluster.misses(LEASES) else Lease(name, exists=False)
+    spec = found.spec
+    return Lease(
+        name,
+        holder=spec.holder_identity or "",
+        renewed_at=time_of(spec.renew_time),
+        duration_s=spec.lease_duration_seconds or 15,
+    )
+
+
+async def _pods(cluster: Cluster) -> list[WatchedPod]:
+    found: list[WatchedPod] = []
+    for namespace in _NAMESPACES:
+        for pod in await cluster.every(WATCHED_PODS, namespace=namespace):
+            labels = pod.labels
+            ours = labels.get("app.kubernetes.io/name") == "ebs-provisioner"
+            is_ours = ours and labels.get("app.kubernetes.io/component") == "controller"
+            if is_ours or labels.get("app") == _STOCK:
+                found.append(pod)
+    return found

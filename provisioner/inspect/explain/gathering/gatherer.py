@@ -1,0 +1,206 @@
+"""Reads what is around one object: by name where names are known, as little as the rules need."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from provisioner.inspect.command_line import Readers
+from provisioner.inspect.explain.gathering import told
+from provisioner.inspect.explain.gathering.controller import controller
+from provisioner.inspect.explain.gathering.node import node_view
+from provisioner.inspect.explain.gathering.volume import Volumes
+from provisioner.inspect.explain.refusal_rules import EVENTS as REFUSALS
+from provisioner.inspect.explain.view_rules import ClaimView, SnapshotView, View
+from provisioner.inspect.object_name_rules import ObjectName
+from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.inspect.reading.kinds import WATCHED_PODS, WATCHED_SNAPSHOTS
+from provisioner.kube.resources import (
+    ATTRIBUTES_CLASSES,
+    CLAIMS,
+    CSI_NODES,
+    NODES,
+    PLACED_VOLUMES,
+    SNAPSHOT_CLASSES,
+    SNAPSHOT_CONTENTS,
+    STORAGE_CLASSES,
+)
+from provisioner.model.claim import Claim
+
+_GROUP = "snapshot.storage.k8s.io"
+_NO_EC2 = "EC2"
+
+
+class Gatherer:
+    """Reads for one question; all that can be asked at once is."""
+
+    def __init__(self, readers: Readers, driver: str) -> None:
+        self._cluster = readers.cluster
+        self._cloud = readers.cloud
+        self._driver = driver
+        self._volumes = Volumes(readers, driver)
+
+    async def view(self, target: ObjectName) -> View:
+        """All that is known around the object."""
+        start = View(target, self._driver, datetime.now(UTC))
+        around = {
+            "pod": self._of_pod,
+            "pvc": self._of_claim,
+            "pv": self._of_volume,
+            "node": self._of_node,
+            "snapshot": self._of_snapshot,
+        }[target.kind]
+        found, working = await asyncio.gather(
+            around(start), controller(self._cluster, self._driver, start.now)
+        )
+        unread = {each.what for each in (*self._cluster.gaps, *self._cloud.gaps)}
+        unread |= {_NO_EC2} if self._cloud.calls is None else set()
+        return replace(found, controller=working, unread=frozenset(unread))
+
+    async def _of_pod(self, view: View) -> View:
+        target = view.target
+        pod = await self._cluster.one(WATCHED_PODS, target.name, target.namespace)
+        if pod is None:
+            return await self._with_refusals(view)
+        said, claims, node = await asyncio.gather(
+            told.about(self._cluster, str(target), pod),
+            asyncio.gather(*(self._claim(key, node=pod.node_name) for key in pod.claim_keys)),
+            node_view(self._cluster, self._cloud, self._driver, pod.node_name)
+            if pod.node_name
+            else asyncio.sleep(0),
+        )
+        found = replace(view, pod=pod, pod_said=said, claims=tuple(claims), node=node)
+        if any(each.claim is None for each in claims):
+            found = await self._with_refusals(found)
+        if pod.node_name:
+            return await self._with_users(found, pod)
+        return await self._with_nodes(found)
+
+    async def _of_claim(self, view: View) -> View:
+        target = view.target
+        found = await self._claim(f"{target.namespace}/{target.name}")
+        if found.claim is None:
+            return await self._with_refusals(replace(view, claims=(found,)))
+        phase = found.claim.status.phase if found.claim.status else ""
+        if found.claim.deleting or phase != "Bound":
+            found = replace(found, users=await self._users(found.key))
+        around = replace(view, claims=(found,))
+        unplaced = any(not each.node_name for each in found.users)
+        return await self._with_nodes(around) if unplaced else around
+
+    async def _of_volume(self, view: View) -> View:
+        return replace(view, volume=await self._volumes.view(view.target.name, whole=True))
+
+    async def _of_node(self, view: View) -> View:
+        found = await node_view(
+            self._cluster, self._cloud, self._driver, view.target.name, whole=True
+        )
+        return replace(view, node=found)
+
+    async def _of_snapshot(self, view: View) -> View:
+        return replace(view, snapshot=await self._snapshot(view.target.namespace, view.target.name))
+
+    async def _with_refusals(self, view: View) -> View:
+        said = await told.refusals(self._cluster, view.target.namespace, REFUSALS)
+        return replace(view, refusals=said)
+
+    async def _with_nodes(self, view: View) -> View:
+        """For a pod without a node: where it could run."""
+        nodes, csi_nodes = await asyncio.gather(
+            self._cluster.every(NODES), self._cluster.every(CSI_NODES)
+        )
+        by_name = {each.name: each for each in csi_nodes}
+        return replace(view, nodes=tuple(nodes), csi_nodes=by_name)
+
+    async def _with_users(self, view: View, pod: WatchedPod) -> View:
+        """Who else uses its volumes, if one is attached to another node."""
+        elsewhere = any(
+            each.volume and any(a.spec.node_name != pod.node_name for a in each.volume.attachments)
+            for each in view.claims
+        )
+        if not elsewhere:
+            return view
+        claims = [replace(each, users=await self._users(each.key)) for each in view.claims]
+        return replace(view, claims=tuple(claims))
+
+    async def _users(self, key: str) -> tuple[WatchedPod, ...]:
+        """The pods that name a claim and have not ended."""
+        namespace = key.partition("/")[0]
+        pods: Sequence[WatchedPod] = await self._cluster.every(WATCHED_PODS, namespace=namespace)
+        return tuple(each for each in pods if key in each.claim_keys and not each.is_over)
+
+    async def _claim(self, key: str, *, node: str = "") -> ClaimView:
+        namespace, _, name = key.partition("/")
+        claim = await self._cluster.one(CLAIMS, name, namespace)
+        if claim is None:
+            return ClaimView(key)
+        attributes = claim.attributes_class_name
+        said, storage_class, attributes_class, volume, sources = await asyncio.gather(
+            told.about(self._cluster, f"pvc {key}", claim),
+            self._cluster.one(STORAGE_CLASSES, claim.class_name)
+            if claim.class_name
+            else asyncio.sleep(0),
+            self._cluster.one(ATTRIBUTES_CLASSES, attributes) if attributes else asyncio.sleep(0),
+            self._volumes.view(claim.spec.volume_name, node=node)
+            if claim.spec.volume_name
+            else asyncio.sleep(0),
+            self._sources(ClaimView(key, claim), claim),
+        )
+        conditions = (claim.status.conditions or ()) if claim.status else ()
+        of_status = tuple(
+            told.of_status(f"pvc {key}", f"condition {each.type}", each.message)
+            for each in conditions
+            if each.message
+        )
+        return replace(
+            sources,
+            storage_class=storage_class,
+            attributes_class=attributes_class,
+            said=(*said, *of_status),
+            volume=volume,
+        )
+
+    async def _sources(self, view: ClaimView, claim: Claim) -> ClaimView:
+        """What its volume would be made from, as long as it has none."""
+        source, namespace = claim.source, claim.metadata.namespace
+        if source is None or claim.spec.volume_name:
+            return view
+        if source.is_snapshot:
+            return replace(view, snapshot=await self._snapshot(namespace, source.name))
+        if not source.is_claim:
+            return view
+        cloned = await self._cluster.one(CLAIMS, source.name, namespace)
+        name = cloned.spec.volume_name if cloned else ""
+        volume = await self._cluster.one(PLACED_VOLUMES, name) if name else None
+        return replace(view, source_claim=cloned, source_volume=volume)
+
+    async def _snapshot(self, namespace: str, name: str) -> SnapshotView:
+        found = SnapshotView(f"{namespace}/{name}", versions=await self._cluster.versions(_GROUP))
+        snapshot = await self._cluster.one(WATCHED_SNAPSHOTS, name, namespace)
+        if snapshot is None:
+            return found
+        source = snapshot.spec.source.persistent_volume_claim_name
+        said, content, snapshot_class, claim = await asyncio.gather(
+            told.about(self._cluster, f"snapshot {found.key}", snapshot),
+            self._cluster.one(SNAPSHOT_CONTENTS, snapshot.content_name)
+            if snapshot.content_name
+            else asyncio.sleep(0),
+            self._cluster.one(SNAPSHOT_CLASSES, snapshot.spec.volume_snapshot_class_name)
+            if snapshot.spec.volume_snapshot_class_name
+            else asyncio.sleep(0),
+            self._cluster.one(CLAIMS, source, namespace) if source else asyncio.sleep(0),
+        )
+        of_content = (
+            await told.about(self._cluster, f"content {content.name}", content) if content else ()
+        )
+        snapshot_id = content.snapshot_id if content else ""
+        ebs = (await self._cloud.snapshots([snapshot_id])).get(snapshot_id) if snapshot_id else None
+        return replace(
+            found,
+            snapshot=snapshot,
+            content=content,
+            snapshot_class=snapshot_class,
+            source=claim,
+            ebs=ebs,
+            said=(*said, *of_content),
+        )

@@ -1,0 +1,264 @@
+"""What is wrong with a node, as far as its volumes go."""
+
+from collections.abc import Iterator
+
+from provisioner.controller.nodes import startup_taint_rules
+from provisioner.inspect.explain import controller_rules, reason_rules
+from provisioner.inspect.explain.attachment_rules import stuck
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
+from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.view_rules import NodeView, View
+from provisioner.model.errors import Reason
+from provisioner.model.node import CsiNodeDriver, Node
+from provisioner.model.zone import ZONE_LABEL, zone_of
+
+_RUNNING = "running"
+_PLUGINS = "kubectl get pods -A --field-selector spec.nodeName="
+
+
+def chains(view: View, about: NodeView) -> list[Chain]:
+    """What is wrong with a node that is asked about."""
+    if about.node is None:
+        link = Link(
+            Cause.OBJECT_MISSING,
+            f"There is no node {about.name}.",
+            Proof(f"node {about.name}", "not found"),
+            remedy="Check the name.",
+            command="kubectl get nodes",
+        )
+        return [Chain((link,))]
+    found = [*ill(view, about), *_full(view, about, about.node)]
+    return [*found, *_attachments(view, about)]
+
+
+def ill(view: View, about: NodeView) -> list[Chain]:
+    """Why no volume can be attached to a node, or used there."""
+    node = about.node
+    if node is None:
+        if not view.read("nodes"):
+            return []
+        link = Link(
+            Cause.NODE_GONE,
+            f"Node {about.name} no longer exists.",
+            Proof(f"node {about.name}", "not found"),
+            next="Kubernetes: it deletes the node's pods within minutes",
+            remedy="Delete the pod, if its controller does not.",
+        )
+        return [Chain((link,))]
+    machine = [Chain((each,)) for each in _machine(about, node)]
+    if machine:
+        return machine
+    unheard = _not_ready(about, node)
+    registered = _registration(view, about, node)
+    chains_ = [each for each in (unheard, registered) if each is not None]
+    return [*chains_, *(Chain((each,)) for each in _labels(about, node))]
+
+
+def registration(view: View, about: NodeView) -> CsiNodeDriver | None:
+    """The driver's entry in the CSINode, of this very node."""
+    if about.csi_node is None:
+        return None
+    return about.csi_node.driver(view.driver)
+
+
+def _machine(about: NodeView, node: Node) -> Iterator[Link]:
+    if not about.asked:
+        return
+    instance = about.instance
+    instance_id = node.instance_id
+    if instance is None or instance.state in {"terminated", "shutting-down"}:
+        state = instance.state if instance else "not known to EC2"
+        yield Link(
+            Reason.INSTANCE_NOT_FOUND,
+            f"Instance {instance_id or 'of the node'} of node {about.name} is gone: {state}.",
+            Proof("EC2 DescribeInstances", f"{instance_id}: {state}"),
+            next="the cloud controller, which deletes the Node; without one, you",
+            remedy="Delete the Node, or taint it out-of-service; its volumes are then released.",
+            command=f"kubectl taint node {about.name} "
+            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+        )
+    elif instance.state != _RUNNING:
+        yield Link(
+            Reason.INSTANCE_STATE,
+            f"Instance {instance.instance_id} of node {about.name} is not running.",
+            Proof("EC2 DescribeInstances, State", instance.state),
+            next="you: EC2 attaches nothing to it",
+            remedy=reason_rules.remedy(Reason.INSTANCE_STATE),
+            command=f"aws ec2 start-instances --instance-ids {instance.instance_id}",
+        )
+
+
+def _not_ready(about: NodeView, node: Node) -> Chain | None:
+    if node.ready in {"True", ""}:
+        return None
+    link = Link(
+        Cause.NODE_NOT_READY,
+        f"Node {about.name} is not ready: its kubelet "
+        + ("has stopped reporting." if node.ready == "Unknown" else "reports a problem."),
+        Proof(f"node {about.name}, condition Ready", node.ready),
+        next="kubelet; Kubernetes evicts the node's pods after five minutes",
+        remedy="Look at the machine. Only if it is gone for good: delete the Node, or taint it "
+        "out-of-service.",
+        command=f"kubectl describe node {about.name}",
+    )
+    return Chain((link,))
+
+
+def _registration(view: View, about: NodeView, node: Node) -> Chain | None:
+    """The driver, its plugin, and the taint that waits for both."""
+    if not view.read("csinodes"):
+        return None
+    registered = registration(view, about)
+    tainted = startup_taint_rules.is_waiting(node, view.driver)
+    links: list[Link] = []
+    if registered is None:
+        links += [*_plugin(about), _unregistered(view, about)]
+    elif not registered.is_complete:
+        links.append(_no_limit(view, about))
+    if tainted:
+        return _taint(view, about, links)
+    return Chain(tuple(links)) if links else None
+
+
+def _plugin(about: NodeView) -> Iterator[Link]:
+    """A plugin that is there and does not work."""
+    broken = [each for each in about.plugins if not each.is_ready]
+    for pod in broken[:1]:
+        waiting = pod.waiting
+        yield Link(
+            Cause.NODE_PLUGIN_FAILS,
+            f"The node plugin on node {about.name} does not work: pod {pod.key} is not ready.",
+            Proof(
+                f"pod {pod.key}, status",
+                f"{waiting.reason}: {waiting.message}" if waiting else pod.status.phase,
+            ),
+            next="kubelet: it restarts the plugin",
+            remedy="Look at the plugin's log and events.",
+            command=f"kubectl -n {pod.metadata.namespace} logs {pod.name}",
+        )
+
+
+def _unregistered(view: View, about: NodeView) -> Link:
+    drivers = (about.csi_node.spec.drivers or ()) if about.csi_node else ()
+    has = ", ".join(each.name for each in drivers) or "none"
+    runs = bool(about.plugins)
+    plugins = ", ".join(each.key for each in about.plugins) or "none"
+    looked = view.read("pods")
+    return Link(
+        Cause.DRIVER_NOT_REGISTERED,
+        f"Driver {view.driver} is not registered on node {about.name}"
+        + (": no node plugin runs there." if looked and not runs else "."),
+        Proof(
+            f"csinode {about.name}, spec.drivers" + ("; pods of a node plugin" if looked else ""),
+            has + (f"; {plugins}" if looked else ""),
+        ),
+        next="the node plugin and kubelet, which register it"
+        if runs
+        else "you, or the DaemonSet's controller, which starts the node plugin",
+        remedy="Check that the plugin uses kubelet's own --root-dir, and look at its log."
+        if runs
+        else "Check that the DaemonSet of the node plugin exists, tolerates the node's taints and "
+        "selects its labels.",
+        command=f"{_PLUGINS}{about.name}",
+    )
+
+
+def _no_limit(view: View, about: NodeView) -> Link:
+    return Link(
+        Cause.LIMIT_UNKNOWN,
+        f"The driver is registered on node {about.name} without a limit: the scheduler may send "
+        "more pods than the instance takes volumes.",
+        Proof(f"csinode {about.name}, allocatable.count of {view.driver}", "none"),
+        next="kubelet, which asks the node plugin",
+        remedy="Restart the node plugin on that node.",
+    )
+
+
+def _taint(view: View, about: NodeView, links: list[Link]) -> Chain:
+    key = startup_taint_rules.taint_key(view.driver)
+    absent = controller_rules.absence(view, Task.ATTACH)
+    left = Link(
+        Cause.STARTUP_TAINT,
+        f"Node {about.name} has taint {key}, so no pods come to it.",
+        Proof(f"node {about.name}, spec.taints", key),
+        next="the controller: it removes the taint once the driver is registered with its limit",
+        remedy="" if links or absent else "Look at the controller's log.",
+        command="" if links or absent else f"kubectl taint node {about.name} {key}-",
+    )
+    if links:
+        return Chain((*links, left))
+    return absent.then(left) if absent else Chain((left,))
+
+
+def _labels(about: NodeView, node: Node) -> Iterator[Link]:
+    zone = zone_of(node.labels)
+    real = about.instance.zone if about.instance else ""
+    if not zone:
+        yield Link(
+            Cause.NO_ZONE_LABEL,
+            f"Node {about.name} has no zone label, so no volume is created for its pods.",
+            Proof(f"node {about.name}, metadata.labels", f"no {ZONE_LABEL}"),
+            next="the cloud controller, or our controller with --initialize-nodes",
+            remedy="Run one of these, or set the label to the instance's zone.",
+            command=f"kubectl label node {about.name} {ZONE_LABEL}={real or 'ZONE'}",
+        )
+    elif real and zone != real:
+        yield Link(
+            Cause.WRONG_ZONE_LABEL,
+            f"Node {about.name} is labelled {zone}, but its instance is in {real}.",
+            Proof(
+                f"node {about.name}, label {ZONE_LABEL}; EC2 DescribeInstances", f"{zone}; {real}"
+            ),
+            next="you: volumes for its pods would be made in the wrong zone",
+            remedy="Correct the label; kubelet's --node-labels may set it.",
+            command=f"kubectl label --overwrite node {about.name} {ZONE_LABEL}={real}",
+        )
+
+
+def _full(view: View, about: NodeView, node: Node) -> Iterator[Chain]:
+    registered = registration(view, about)
+    if registered is None or registered.allocatable is None or registered.allocatable.count is None:
+        return
+    limit = registered.allocatable.count
+    used = sum(1 for each in about.attachments if not each.deleting)
+    if used < limit:
+        return
+    link = Link(
+        Cause.NODE_FULL,
+        f"Node {about.name} takes no more volumes: {used} of {limit} are attached.",
+        Proof(f"csinode {about.name}, allocatable.count; VolumeAttachments", f"{limit}; {used}"),
+        next="the scheduler: it sends pods with further volumes elsewhere",
+        remedy="Add a node, or use an instance type that takes more volumes.",
+        command=f"kubectl get volumeattachments -o wide | grep {node.name}",
+    )
+    yield Chain((link,), waits=used == limit)
+
+
+def _attachments(view: View, about: NodeView) -> Iterator[Chain]:
+    """Those that are stuck, or that EC2 does not have."""
+    instance_id = about.instance.instance_id if about.instance else ""
+    for each in about.attachments:
+        since = time_of(each.metadata.deletion_timestamp)
+        if since is not None and (view.now - since).total_seconds() > 60:  # noqa: PLR2004 -- s
+            absent = controller_rules.absence(view, Task.ATTACH)
+            link = stuck(view, each)
+            yield absent.then(link) if absent else Chain((link,))
+            continue
+        volume_id = about.volume_of.get(each.name, "")
+        unknown = instance_id and volume_id and each.attached and not each.deleting
+        if unknown and about.asked and volume_id not in about.attached:
+            yield Chain((_unknown(about, each.name, volume_id, instance_id),))
+
+
+def _unknown(about: NodeView, attachment: str, volume_id: str, instance_id: str) -> Link:
+    return Link(
+        Cause.ATTACHMENT_UNKNOWN,
+        f"Kubernetes has volume {volume_id} attached to node {about.name}, but EC2 has not.",
+        Proof(
+            f"volumeattachment {attachment}; EC2 DescribeVolumes",
+            f"attached: true; not on {instance_id}",
+        ),
+        next="you: somebody has detached or deleted the volume",
+        remedy="Delete the pods that use it, so that it is attached again.",
+        command=f"kubectl get volumeattachment {attachment} -o yaml",
+    )

@@ -1,0 +1,81 @@
+"""A link for what an event or a status says, by its reason; advice is that of the events' table."""
+
+import re
+from datetime import datetime
+
+from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at
+from provisioner.inspect.explain.view_rules import Said
+from provisioner.model.errors import NEEDS_HUMAN, NO_ANSWER, RATE_LIMITED, Reason
+from provisioner.model.reasons import ADVICE
+
+# Not tried again before an object changes.
+_FOR_GOOD = frozenset({Reason.INVALID_CLASS, Reason.INVALID_CLAIM, Reason.NOT_SUPPORTED})
+_QUOTA = re.compile(r"\bL-[0-9A-F]{8}\b")
+_ACTION = re.compile(r"\ballow ([a-z0-9]+:\w+)")
+_CLASS = re.compile(r"[Cc]lass '([^']+)'")
+
+
+def plain(text: str) -> str:
+    """A sentence of the documentation without its marks."""
+    return text.replace("`", "")
+
+
+def meaning(reason: Reason) -> str:
+    """What a reason means, as a sentence."""
+    return plain(ADVICE[reason].meaning)
+
+
+def remedy(reason: Reason) -> str:
+    """What helps."""
+    return plain(ADVICE[reason].remedy)
+
+
+def proof_of(said: Said) -> Proof:
+    """Where it stands, and since when."""
+    when = f" ({at(said.at)})" if said.at else ""
+    return Proof(f"{said.about}, {said.where}{when}", said.text)
+
+
+def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
+    """What an event or a status says, as a cause.
+
+    Args:
+        said: the event, or the status.
+        otherwise: the cause if its reason is not known.
+        sentence: for a text without a reason.
+    """
+    reason = said.reason
+    if reason is None:
+        return Link(otherwise, sentence or said.text, proof_of(said))
+    return Link(
+        reason,
+        meaning(reason),
+        proof_of(said),
+        next=who_acts(reason),
+        remedy=remedy(reason),
+        command=command_for(reason, said.text),
+    )
+
+
+def who_acts(reason: Reason, until: datetime | None = None) -> str:
+    """Who acts next, and when."""
+    if until is not None:
+        return f"the controller, after {at(until)}"
+    if reason in _FOR_GOOD:
+        return "nobody: it is tried again only after the object that is named has changed"
+    if reason in RATE_LIMITED | NO_ANSWER - NEEDS_HUMAN:
+        return "the controller: it tries again by itself"
+    return "you; afterwards the controller continues within a minute"
+
+
+def command_for(reason: Reason, text: str) -> str:
+    """The command that helps, or shows more; "" for none."""
+    if reason is Reason.QUOTA_EXCEEDED:
+        quota = _QUOTA.search(text)
+        shown = f"get-service-quota --quota-code {quota[0]}" if quota else "list-service-quotas"
+        return f"aws service-quotas {shown} --service-code ebs"
+    if reason is Reason.INVALID_CLASS and (found := _CLASS.search(text)):
+        return f"ebs-provisioner class check {found[1]}"
+    if reason is Reason.PERMISSION_DENIED and (found := _ACTION.search(text)):
+        return f"kubectl ebs doctor   # which rights the role lacks besides {found[1]}"
+    return ""

@@ -1,0 +1,255 @@
+"""Why the scheduler finds no node for a pod: by its own words, and by the controller's rules."""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+
+from provisioner.controller.nodes import startup_taint_rules
+from provisioner.controller.placement import consumer_rules
+from provisioner.inspect.explain import node_rules
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.view_rules import NodeView, View, VolumeView
+from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.model.claim import Condition
+from provisioner.model.errors import Reason
+from provisioner.model.node import Node
+from provisioner.model.node_affinity import matches
+from provisioner.model.persistent_volume import PlacedVolume
+from provisioner.model.sentences import listed
+from provisioner.model.taint import CORDONED, keeps_away
+from provisioner.model.zone import allow_node, allowed_zones, zone_of
+
+_AGE = timedelta(seconds=30)
+_FULL = "exceed max volume count"
+# Of the scheduler's words (Kubernetes 1.36), those that are about volumes.
+_VOLUMES = ("volume", "persistentvolume", "pvc")
+
+
+def chains(view: View, pod: WatchedPod) -> list[Chain]:
+    """Why a pod has no node, whose claims are not to blame."""
+    condition = pod.condition("PodScheduled")
+    if condition is None or condition.status == "True":
+        return [_unseen(view, pod)]
+    if condition.reason == "SchedulingGated":
+        return [Chain((_symptom(pod, condition),), waits=True)]
+    symptom = _symptom(pod, condition)
+    apart = _zones_apart(view)
+    if apart is not None:
+        return [Chain((apart, symptom))]
+    if not view.nodes:
+        return [Chain((_by_words(pod, condition),))]
+    nowhere = _class_allows_none(view)
+    if nowhere is not None:
+        return [Chain((nowhere, symptom))]
+    volumes = [each for each in _volumes(view) if each.persistent_volume is not None]
+    near = [node for node in view.nodes if _can_use_all(volumes, node)]
+    if not near:
+        return [Chain((_no_node(volumes), symptom))]
+    return [_among(view, pod, condition, volumes, near)]
+
+
+def _among(
+    view: View, pod: WatchedPod, condition: Condition, volumes: list[VolumeView], near: list[Node]
+) -> Chain:
+    """Nodes could use the volumes; why none of them takes the pod."""
+    symptom = _symptom(pod, condition)
+    chosen = [node for node in near if _is_selected(pod, node)]
+    if not chosen:
+        return Chain((_excluded(pod, volumes, near), symptom))
+    free = [node for node in chosen if keeps_away(node.taints, pod.tolerations) is None]
+    if not free:
+        return _tainted(view, pod, chosen).then(symptom)
+    if _FULL in condition.message:
+        return Chain((_full(free, condition, pod), symptom))
+    return Chain((_by_words(pod, condition, volumes),))
+
+
+def _unseen(view: View, pod: WatchedPod) -> Chain:
+    made = pod.metadata.creation_timestamp
+    link = Link(
+        Cause.NOT_SCHEDULED,
+        f"The scheduler has not looked at pod {pod.key} yet.",
+        Proof(f"pod {pod.key}, status.conditions", "no PodScheduled"),
+        next="kube-scheduler, or the scheduler that spec.schedulerName names",
+        remedy="If it stays: check that this scheduler runs.",
+        command="kubectl -n kube-system get pods -l component=kube-scheduler",
+    )
+    return Chain((link,), waits=made is not None and view.now - made < _AGE)
+
+
+def _symptom(pod: WatchedPod, condition: Condition) -> Link:
+    return Link(
+        Cause.UNSCHEDULABLE,
+        f"So pod {pod.key} is not scheduled.",
+        Proof(f"pod {pod.key}, condition PodScheduled", condition.message or condition.reason),
+        next="the scheduler: it tries again when nodes or volumes change",
+    )
+
+
+def _volumes(view: View) -> list[VolumeView]:
+    return [each.volume for each in view.claims if each.volume is not None]
+
+
+def _zones_apart(view: View) -> Link | None:
+    """No zone has all of the pod's volumes."""
+    known = [each for each in _volumes(view) if each.zones]
+    for index, each in enumerate(known):
+        for other in known[:index]:
+            if not each.zones & other.zones:
+                return Link(
+                    Cause.ZONES_DIFFER,
+                    f"The pod's volumes are in different zones: {other.name} in "
+                    f"{listed(other.zones)}, {each.name} in {listed(each.zones)}.",
+                    Proof(
+                        f"pv {other.name} and pv {each.name}, spec.nodeAffinity",
+                        f"{listed(other.zones)}; {listed(each.zones)}",
+                    ),
+                    next="you: no node can use both",
+                    remedy="Restore a snapshot of one of them into a new claim in the other's "
+                    "zone, and use that.",
+                )
+    return None
+
+
+def _class_allows_none(view: View) -> Link | None:
+    """A class whose allowedTopologies no node meets."""
+    for each in view.claims:
+        found = each.storage_class
+        terms = (found.allowed_topologies or ()) if found else ()
+        is_open = each.claim is not None and not each.claim.spec.volume_name
+        if found is None or not terms or not is_open:
+            continue
+        if not any(allow_node(terms, node.labels) for node in view.nodes):
+            named = allowed_zones(terms)
+            where = f": it allows {listed(named)}" if named else ""
+            return Link(
+                Reason.NO_ZONE,
+                f"No node is where class {found.name} allows volumes{where}.",
+                Proof(
+                    f"storageclass {found.name}, allowedTopologies; all Nodes", "no node matches"
+                ),
+                next="the autoscaler, if one may add nodes there; else you",
+                remedy="Add a node there, or use a class that allows a zone with nodes. "
+                "allowedTopologies cannot be changed: delete the class and create it again.",
+                command="kubectl get nodes -L topology.kubernetes.io/zone",
+            )
+    return None
+
+
+def _can_use_all(volumes: Iterable[VolumeView], node: Node) -> bool:
+    found: list[PlacedVolume] = [
+        each.persistent_volume for each in volumes if each.persistent_volume is not None
+    ]
+    return all(consumer_rules.can_use(each, node) for each in found)
+
+
+def _is_selected(pod: WatchedPod, node: Node) -> bool:
+    return all(matches(terms, node.labels, node.name) for terms in pod.spec.selections)
+
+
+def _where(volumes: Sequence[VolumeView]) -> str:
+    zones = frozenset().union(*(each.zones for each in volumes)) if volumes else frozenset()
+    return f" in {listed(zones)}" if zones else ""
+
+
+def _no_node(volumes: list[VolumeView]) -> Link:
+    names = listed([each.name for each in volumes], "and")
+    return Link(
+        Cause.NO_NODE_IN_ZONE,
+        f"No node is where the pod's volume is{_where(volumes)}.",
+        Proof(f"pv {names}, spec.nodeAffinity; all Nodes", "no node matches"),
+        next="the autoscaler, if one may add nodes there; else you",
+        remedy=f"Add a node{_where(volumes)}, or restore a snapshot of the volume into a claim in "
+        "a zone that has nodes.",
+        command="kubectl get nodes -L topology.kubernetes.io/zone",
+    )
+
+
+def _excluded(pod: WatchedPod, volumes: list[VolumeView], near: list[Node]) -> Link:
+    count = f"{len(near)} node{'s' if len(near) > 1 else ''}"
+    if not volumes:
+        return Link(
+            Cause.UNSCHEDULABLE,
+            "No node matches the pod's nodeSelector or required affinity.",
+            Proof(f"pod {pod.key}, spec", _selection(pod)),
+            next="you, or the autoscaler",
+            remedy="Correct nodeSelector or affinity, or add such a node.",
+        )
+    return Link(
+        Cause.POD_EXCLUDES_ZONE,
+        f"The pod's volume is{_where(volumes)}, but the pod's nodeSelector or required affinity "
+        f"excludes the {count} there.",
+        Proof(f"pod {pod.key}, spec", _selection(pod)),
+        next="you",
+        remedy=f"Let the pod run{_where(volumes)}, or restore a snapshot of the volume into a "
+        "claim in a zone that it allows.",
+        command="kubectl get nodes -L topology.kubernetes.io/zone",
+    )
+
+
+def _selection(pod: WatchedPod) -> str:
+    chosen = [f"{key}={value}" for key, value in (pod.spec.node_selector or {}).items()]
+    for term in pod.spec.required_terms:
+        for each in term.match_expressions or ():
+            values = ", ".join(each.values or ())
+            chosen.append(f"{each.key} {each.operator} [{values}]")
+    return "; ".join(chosen) or "none"
+
+
+def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
+    """All nodes that would do have taints; our own one has causes of its own."""
+    key = startup_taint_rules.taint_key(view.driver)
+    waiting = [node for node in chosen if startup_taint_rules.is_waiting(node, view.driver)]
+    if waiting:
+        node = waiting[0]
+        about = NodeView(node.name, node, view.csi_nodes.get(node.name))
+        ill = node_rules.ill(view, about)
+        if ill:
+            return ill[0]
+    taints = {keeps_away(node.taints, pod.tolerations) for node in chosen}
+    names = [each.key for each in taints if each is not None]
+    cordoned = names == [CORDONED.key]
+    link = Link(
+        Cause.TAINTED,
+        f"The {len(chosen)} node(s) that could take the pod and its volumes "
+        + (
+            "are cordoned."
+            if cordoned
+            else f"have a taint that it does not tolerate: {listed(names, 'and')}."
+        ),
+        Proof(f"node {chosen[0].name}, spec.taints", ", ".join(names)),
+        next="you, or whoever has added the taint" if key not in names else "the controller",
+        remedy="Uncordon a node." if cordoned else "Remove the taint, or add a toleration.",
+        command=f"kubectl uncordon {chosen[0].name}"
+        if cordoned
+        else f"kubectl describe node {chosen[0].name}",
+    )
+    return Chain((link,))
+
+
+def _full(free: list[Node], condition: Condition, pod: WatchedPod) -> Link:
+    zones = {zone_of(node.labels) or "unknown" for node in free}
+    return Link(
+        Cause.NODES_FULL,
+        f"The nodes that could take the pod ({len(free)} in {listed(zones)}) take no more volumes.",
+        Proof(f"pod {pod.key}, condition PodScheduled", condition.message),
+        next="the autoscaler, if one may add nodes there; else you",
+        remedy="Add a node there, or use an instance type that takes more volumes.",
+        command="kubectl get csinodes -o custom-columns="
+        "NODE:.metadata.name,LIMIT:.spec.drivers[*].allocatable.count",
+    )
+
+
+def _by_words(pod: WatchedPod, condition: Condition, volumes: Sequence[VolumeView] = ()) -> Link:
+    """What else the scheduler says."""
+    text = condition.message
+    if _FULL in text:
+        return _full([], condition, pod)
+    about_volumes = any(word in text.lower() for word in _VOLUMES)
+    return Link(
+        Cause.UNSCHEDULABLE,
+        f"The scheduler finds no node for the pod{_where(volumes)}"
+        + ("." if about_volumes or volumes else ", for reasons other than its volumes."),
+        Proof(f"pod {pod.key}, condition PodScheduled", text or condition.reason),
+        next="the scheduler: it tries again when nodes or volumes change",
+        remedy=f"Free what it names, or add a node{_where(volumes)}.",
+    )

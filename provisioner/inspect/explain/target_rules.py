@@ -1,0 +1,72 @@
+"""Which rules answer for an object, and what is told of a healthy one."""
+
+from collections.abc import Iterator
+
+from provisioner.inspect.explain import (
+    claim_rules,
+    node_rules,
+    pod_rules,
+    snapshot_rules,
+    volume_rules,
+)
+from provisioner.inspect.explain.chain_rules import Chain, Explanation, merged
+from provisioner.inspect.explain.view_rules import View, VolumeView
+
+
+def explain(view: View) -> Explanation:
+    """What is wrong with the object that is asked about."""
+    return Explanation(str(view.target), merged(_chains(view)), tuple(_facts(view)))
+
+
+def _chains(view: View) -> list[Chain]:
+    match view.target.kind:
+        case "pod":
+            return pod_rules.chains(view)
+        case "pvc":
+            return claim_rules.chains(view, view.claims[0])
+        case "pv" if view.volume is not None:
+            return volume_rules.chains(view, view.volume)
+        case "node" if view.node is not None:
+            return node_rules.chains(view, view.node)
+        case "snapshot" if view.snapshot is not None:
+            return snapshot_rules.chains(view, view.snapshot)
+    raise AssertionError(f"nothing was read of {view.target}")
+
+
+def _facts(view: View) -> Iterator[tuple[str, str]]:
+    """What somebody wants to know first of an object with which all is well."""
+    if view.pod is not None:
+        yield "phase", view.pod.status.phase or "Pending"
+        if view.pod.node_name:
+            yield "node", view.pod.node_name
+        if not view.claims:
+            yield "claims", "none"
+    for each in view.claims:
+        if each.claim is not None and each.volume is not None:
+            yield f"volume of {each.claim.name}", _of_volume(each.volume)
+    if view.volume is not None and view.volume.persistent_volume is not None:
+        yield "phase", view.volume.persistent_volume.phase or "unknown"
+        yield "volume", _of_volume(view.volume)
+    yield from _of_node(view)
+    if view.snapshot is not None and view.snapshot.content is not None:
+        yield "snapshot", view.snapshot.content.snapshot_id or "none yet"
+        if view.snapshot.ebs is not None:
+            yield "state", str(view.snapshot.ebs.state)
+
+
+def _of_volume(about: VolumeView) -> str:
+    if about.ebs is None:
+        return f"{about.name}" + ("" if about.asked else ", EC2 was not asked")
+    volume = about.ebs
+    return f"{volume.volume_id} in {volume.zone}, {volume.state}, {volume.size_gib} GiB"
+
+
+def _of_node(view: View) -> Iterator[tuple[str, str]]:
+    node = view.node
+    if view.target.kind != "node" or node is None or node.node is None:
+        return
+    if node.instance is not None:
+        yield "instance", f"{node.instance.instance_id} in {node.instance.zone}"
+    registered = node_rules.registration(view, node)
+    if registered is not None and registered.allocatable is not None:
+        yield "volumes", f"{len(node.attachments)} of {registered.allocatable.count}"

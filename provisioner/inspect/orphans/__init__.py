@@ -1,0 +1,1 @@
+"""Volumes that no object names: listed, planned, and deleted by a plan."""

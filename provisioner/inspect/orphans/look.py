@@ -1,0 +1,143 @@
+"""One look at a cluster and at EC2: the volumes of a cluster id, and what speaks for them."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from provisioner.ec2.batches import FILTER_VALUES, PAGE, one_of, pages
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.volumes import Volumes
+from provisioner.inspect.command_line import Readers
+from provisioner.inspect.orphans import controller_rules
+from provisioner.inspect.orphans.controller_rules import Deployment
+from provisioner.inspect.orphans.orphan_plan_rules import Surroundings
+from provisioner.inspect.reading.cluster import Cluster
+from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES, Resource
+from provisioner.model import tags
+from provisioner.model.errors import Reason, StorageError
+from provisioner.model.names import CLUSTER_NAME, CLUSTER_PREFIX
+from provisioner.model.volume import Instance, Volume
+
+_DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Deployment)
+MIN_AGE_S = 3_600.0
+# Of a cluster that dies: those that are on their way out count as dead.
+_RUNNING = ("pending", "running", "stopping", "stopped")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The volumes that carry a cluster's tag, and what they are compared with."""
+
+    volumes: Sequence[Volume]
+    around: Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSide:
+    """What the API server says, read anew for each look."""
+
+    named: Mapping[str, str]
+    claim_uids: frozenset[str]
+    own_ids: Mapping[str, str]
+
+
+def ec2_of(readers: Readers) -> Ec2Calls:
+    """EC2, which a look cannot do without.
+
+    Raises:
+        StorageError: it cannot be asked; the gap's words.
+    """
+    if readers.cloud.calls is None:
+        gap = readers.cloud.gaps[0]
+        raise StorageError(gap.reason, gap.message)
+    return readers.cloud.calls
+
+
+async def cluster_side(readers: Readers) -> ClusterSide:
+    """The API server's half, complete or not at all.
+
+    Raises:
+        StorageError: a list could not be read: without it anything may look like an orphan.
+    """
+    cluster = Cluster(readers.cluster.client)  # nothing of an earlier look
+    named = (f"metadata.name={name}" for name in controller_rules.NAMES)
+    controllers = asyncio.gather(
+        *(cluster.every(_DEPLOYMENTS, field_selector=each) for each in named)
+    )
+    found, claims = await asyncio.gather(cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS))
+    deployments = [each for some in await controllers for each in some]
+    if cluster.gaps:
+        gap = cluster.gaps[0]
+        raise StorageError(gap.reason, f"no orphan can be told: {gap.message}")
+    return ClusterSide(
+        named={volume: each.name for each in found if (volume := each.named_volume)},
+        claim_uids=frozenset(claim.uid for claim in claims),
+        own_ids=controller_rules.cluster_ids(deployments),
+    )
+
+
+async def own_cluster_ids(readers: Readers, side: ClusterSide) -> list[str]:
+    """The ids under which the cluster that is asked creates its volumes, sorted.
+
+    As its controllers are started, else as the volumes of some PersistentVolumes are tagged.
+
+    Raises:
+        StorageError: EC2 could not be asked, or nothing tells.
+    """
+    if side.own_ids:
+        return sorted(side.own_ids)
+    some = sorted(side.named)[:FILTER_VALUES]
+    found = await Volumes(ec2_of(readers)).look_for(some)
+    ids = {
+        each.tags[CLUSTER_NAME]
+        for each in found.values()
+        if isinstance(each, Volume) and CLUSTER_NAME in each.tags
+    }
+    if not ids:
+        raise StorageError(
+            Reason.OBJECT_NOT_FOUND,
+            "neither a controller's Deployment nor a volume's tag tells this cluster's id: give "
+            "--cluster-id",
+        )
+    return sorted(ids)
+
+
+async def look(
+    readers: Readers, side: ClusterSide, cluster_id: str, *, min_age_s: float = MIN_AGE_S
+) -> Seen:
+    """All volumes that are tagged as a cluster's, beside what the API server has said.
+
+    EC2 is read after Kubernetes: what is new in EC2 is too young to be an orphan.
+
+    Raises:
+        StorageError: EC2 could not be asked.
+    """
+    calls = ec2_of(readers)
+    volumes, instances = await asyncio.gather(
+        Volumes(calls).find(tags={tags.cluster_key(cluster_id): None}),
+        _running(calls, cluster_id),
+    )
+    around = Surroundings(
+        cluster_id=cluster_id,
+        named=side.named,
+        claim_uids=side.claim_uids,
+        own_ids=side.own_ids,
+        instances=instances,
+        now=datetime.now(UTC),
+        min_age=timedelta(seconds=min_age_s),
+    )
+    return Seen(volumes, around)
+
+
+async def _running(calls: Ec2Calls, cluster_id: str) -> frozenset[str]:
+    """The instances that are tagged as a cluster's, with any value, and are not terminated."""
+    filters = [
+        one_of("tag-key", [f"{CLUSTER_PREFIX}{cluster_id}"]),
+        one_of("instance-state-name", _RUNNING),
+    ]
+    found: list[Instance] = []
+    params = {"Filters": filters, "MaxResults": PAGE}
+    async for page in pages(lambda page: calls.call("DescribeInstances", page), params):
+        found.extend(page["Instances"])
+    return frozenset(each.instance_id for each in found)

@@ -1,0 +1,90 @@
+"""Kubernetes' half of what a command shows: each object is asked for once, a refusal is a gap."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+
+from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
+from provisioner.kube.client import KubeClient
+from provisioner.kube.resources import Resource, T
+from provisioner.model.errors import KubeError, Reason
+
+
+class Cluster:
+    """What one command reads of one API server.
+
+    Nothing is asked twice: a second question gets the first answer, also while that is awaited.
+    What fails is kept in ``gaps``, and answered as if there were nothing. So one may ask for all
+    that one would like to know, with any rights.
+
+    Attributes:
+        client: for what is not read as an object: reviews, logs, a node's statistics.
+        gaps: what could not be read, in the order in which it was found.
+    """
+
+    def __init__(self, client: KubeClient) -> None:
+        self.client = client
+        self.gaps: list[Gap] = []
+        self._asked: dict[tuple[object, ...], asyncio.Task[Any]] = {}
+
+    async def one(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
+        """One object; None if there is none, or it cannot be read (see ``gaps``)."""
+        key = ("get", resource, namespace, name)
+        return cast("T | None", await self._once(key, lambda: self._get(resource, name, namespace)))
+
+    async def every(
+        self, resource: Resource[T], *, namespace: str = "", field_selector: str = ""
+    ) -> Sequence[T]:
+        """All objects of a kind, or of a namespace; none if they cannot be read (see ``gaps``)."""
+        key = ("list", resource, namespace, field_selector)
+        ask = lambda: self._list(resource, namespace, field_selector)  # noqa: E731
+        return cast("Sequence[T]", await self._once(key, ask))
+
+    async def versions(self, group: str) -> tuple[str, ...]:
+        """In which versions the API server serves a group; none also if it does not say."""
+        found = await self._once(("served",), self._served)
+        return tuple(
+            sorted({each.partition("/")[2] for each, _ in found if each.startswith(f"{group}/")})
+        )
+
+    def misses(self, resource: Resource[Any]) -> bool:
+        """Whether a question about this kind failed: then its absence proves nothing."""
+        return any(each.what.split(" ")[1:2] == [resource.plural] for each in self.gaps)
+
+    async def _once(self, key: tuple[object, ...], ask: Any) -> Any:
+        task = self._asked.get(key)
+        if task is None:
+            task = self._asked[key] = asyncio.ensure_future(ask())
+        return await asyncio.shield(task)
+
+    async def _served(self) -> frozenset[tuple[str, str]]:
+        try:
+            return await self.client.served()
+        except KubeError as error:
+            self._miss("list groups", error)
+            return frozenset()
+
+    async def _get(self, resource: Resource[T], name: str, namespace: str) -> T | None:
+        try:
+            return await self.client.get(resource, name, namespace)
+        except KubeError as error:
+            if error.reason is not Reason.OBJECT_NOT_FOUND:
+                self._miss(f"get {resource.plural}", error)
+            return None
+
+    async def _list(
+        self, resource: Resource[T], namespace: str, field_selector: str
+    ) -> Sequence[T]:
+        try:
+            listing = await self.client.list(
+                resource, namespace=namespace, field_selector=field_selector
+            )
+        except KubeError as error:
+            # An optional kind that the API server does not serve has no objects.
+            if error.reason is not Reason.OBJECT_NOT_FOUND:
+                self._miss(f"list {resource.plural}", error)
+            return ()
+        return listing.items
+
+    def _miss(self, what: str, error: KubeError) -> None:
+        self.gaps.append(Gap.of(KUBERNETES, what, error))

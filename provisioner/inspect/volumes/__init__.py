@@ -1,0 +1,1 @@
+"""Volumes, beside what their claims request."""

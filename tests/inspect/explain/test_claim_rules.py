@@ -1,0 +1,196 @@
+"""Why a claim is Pending, Lost, or does not go away."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from provisioner.inspect.explain.view_rules import ClaimView, ControllerView, Said
+from provisioner.model.claim import DataSource
+from provisioner.model.errors import Reason
+from tests.builders import a_class, a_term
+from tests.inspect.explain.views import (
+    LONG_AGO,
+    NOW,
+    causes,
+    chains,
+    claim_of,
+    claim_view,
+    first_causes,
+    led,
+    node_of,
+    pod_of,
+    refused,
+    said,
+    view,
+)
+
+
+def pending(**changes: Any) -> list[str]:
+    return first_causes(view(claims=(claim_view(**changes),)))
+
+
+def test_a_bound_claim_is_healthy():
+    assert causes(view()) == []
+
+
+def test_a_claim_of_a_missing_class():
+    assert pending(storage_class=None) == ["ClassNotFound"]
+
+
+def test_a_missing_class_proves_nothing_if_classes_cannot_be_read():
+    found = view(claims=(claim_view(storage_class=None),), unread=frozenset({"get storageclasses"}))
+    assert "ClassNotFound" not in first_causes(found)
+
+
+def test_a_claim_of_another_driver():
+    assert pending(storage_class=a_class(provisioner="efs.csi.aws.com")) == ["ClassOfOtherDriver"]
+
+
+def test_a_claim_that_waits_for_a_pod_is_not_wrong():
+    (chain,) = chains(view(claims=(claim_view(storage_class=a_class(waits=True)),)))
+    assert (str(chain.cause), chain.waits) == ("WaitsForPod", True)
+    assert "No pod uses the claim yet" in chain.links[0].sentence
+
+
+def test_a_claim_whose_pod_is_not_scheduled_says_why():
+    pod = pod_of(node="", message="0/3 nodes are available: 3 Insufficient cpu.")
+    waiting = claim_view(storage_class=a_class(waits=True), users=(pod,))
+    (chain,) = chains(view(claims=(waiting,)))
+    assert [str(each.cause) for each in chain.links] == ["NoNodeFits", "WaitsForPod"]
+    assert "Insufficient cpu" in chain.links[0].proof.seen
+
+
+def test_a_class_whose_zones_have_no_node():
+    allowed = [a_term(zone=["us-east-1f"])]
+    pod = pod_of(node="", message="0/3 nodes are available")
+    waiting = claim_view(storage_class=a_class(waits=True, allowed=allowed), users=(pod,))
+    (chain,) = chains(view(claims=(waiting,), nodes=(node_of(),)))
+    assert chain.cause is Reason.NO_ZONE
+
+
+def test_a_class_that_can_never_work():
+    broken = a_class(parameters={"type": "gp7"})
+    assert pending(storage_class=broken) == ["InvalidClass"]
+
+
+def test_the_stock_driver_may_take_a_class_that_we_refuse():
+    broken = a_class(parameters={"type": "gp7"})
+    found = view(claims=(claim_view(storage_class=broken),), controller=led("1-2-ebs.csi.aws.com"))
+    assert first_causes(found) == ["Provisioning"]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        Reason.QUOTA_EXCEEDED,
+        Reason.PERMISSION_DENIED,
+        Reason.KEY_UNUSABLE,
+        Reason.ZONE_OUT_OF_CAPACITY,
+        Reason.CREDENTIALS_INVALID,
+    ],
+)
+def test_what_ec2_refuses_is_told_with_the_advice_of_the_events(reason: Reason):
+    (chain,) = chains(view(claims=(claim_view(said=(refused(reason),)),)))
+    assert chain.cause is reason
+    assert chain.links[0].remedy
+    assert chain.links[0].next
+    assert chain.links[0].proof.seen.startswith(reason)
+
+
+def test_a_failure_counts_although_the_next_try_goes_on():
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    told = (refused(Reason.QUOTA_EXCEEDED), going)
+    assert pending(said=told) == ["QuotaExceeded"]
+
+
+def test_a_failure_of_long_ago_does_not_count():
+    old = said("QuotaExceeded: …", reason=Reason.QUOTA_EXCEEDED, at=LONG_AGO)
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    (chain,) = chains(view(claims=(claim_view(said=(old, going)),)))
+    assert (str(chain.cause), chain.waits) == ("Provisioning", True)
+
+
+def test_without_a_controller_nothing_is_created():
+    assert first_causes(view(claims=(claim_view(),), controller=led("", 0))) == ["NoController"]
+
+
+def test_a_dead_holder_of_the_lease():
+    found = view(claims=(claim_view(),), controller=led(ago_s=300))
+    assert first_causes(found) == ["LeaseExpired"]
+
+
+def test_leases_that_cannot_be_read_prove_nothing():
+    found = view(claims=(claim_view(),), controller=ControllerView())
+    assert first_causes(found) == ["Provisioning"]
+
+
+def test_two_controllers_that_share_the_leases():
+    ours, theirs = led().leases, led("1700-ebs.csi.aws.com").leases
+    both = ControllerView((theirs[0], *ours[1:]))
+    assert first_causes(view(claims=(claim_view(),), controller=both)) == ["LeasesSplit"]
+
+
+def test_a_refusal_and_no_controller_are_two_causes():
+    found = view(
+        claims=(claim_view(said=(refused(Reason.PERMISSION_DENIED),)),), controller=led(ago_s=300)
+    )
+    assert first_causes(found) == ["LeaseExpired", "PermissionDenied"]
+
+
+def test_a_claim_with_a_selector():
+    assert pending(claim=claim_of(selector={"matchLabels": {"a": "b"}})) == ["InvalidClaim"]
+
+
+def test_a_claim_that_names_a_missing_persistent_volume():
+    assert pending(claim=claim_of(volume_name="pv-1")) == ["PersistentVolumeMissing"]
+
+
+def test_a_populator_that_nobody_has():
+    source = DataSource(kind="Demo", name="x", api_group="demo.io")
+    assert pending(claim=claim_of(source=source)) == ["PopulatorMissing"]
+
+
+def test_a_clone_of_a_claim_that_is_not_there():
+    source = DataSource(kind="PersistentVolumeClaim", name="old")
+    assert pending(claim=claim_of(source=source)) == ["SourceMissing"]
+
+
+def test_a_lost_claim():
+    assert causes(view(claims=(claim_view("Lost"),))) == [["PersistentVolumeMissing", "ClaimLost"]]
+
+
+def test_a_claim_that_goes_and_is_in_use_names_the_pod():
+    held = claim_of("Bound", deleting=True)
+    meta = structs.replace(held.metadata, finalizers=["kubernetes.io/pvc-protection"])
+    held = structs.replace(held, metadata=meta)
+    (chain,) = chains(view(claims=(claim_view("Bound", claim=held, users=(pod_of(),)),)))
+    assert str(chain.cause) == "ClaimInUse"
+    assert chain.links[0].command == "kubectl -n shop delete pod web-0"
+
+
+def test_a_claim_that_was_never_created_because_of_a_quota():
+    text = (
+        "create Claim data-web-0 for Pod web-0 in StatefulSet web failed error: "
+        'persistentvolumeclaims "data" is forbidden: exceeded quota: small, requested: …'
+    )
+    event = Said("StatefulSet shop/web", "event FailedCreate", text, event="FailedCreate", at=NOW)
+    found = view(claims=(ClaimView("shop/data"),), refusals=(event,))
+    (chain,) = chains(found)
+    assert str(chain.cause) == "ResourceQuotaExceeded"
+    assert chain.links[0].command == "kubectl -n shop describe resourcequota small"
+
+
+def test_a_claim_that_does_not_exist():
+    assert first_causes(view(claims=(ClaimView("shop/data"),))) == ["ObjectMissing"]
+
+
+def test_a_young_claim_of_which_nothing_is_said_only_waits():
+    young = claim_of()
+    meta = structs.replace(young.metadata, creation_timestamp=NOW - timedelta(seconds=5))
+    young = structs.replace(young, metadata=meta)
+    (chain,) = chains(view(claims=(claim_view(claim=young),)))
+    assert chain.waits

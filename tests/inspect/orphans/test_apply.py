@@ -1,0 +1,143 @@
+"""Deleting by a plan, against the strict EC2: what is lost, killed, changed, or done twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.volumes import Volumes
+from provisioner.inspect.orphans import apply
+from provisioner.inspect.orphans.orphan_plan_rules import Planned, Surroundings, plan
+from provisioner.metrics import Metrics
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
+from provisioner.sandbox.strict_ec2.lab import client
+from tests.builders import ZONE
+from tests.cluster.hands import tag_list
+from tests.inspect.orphans.test_orphan_plan_rules import AROUND, TAGS
+
+
+@pytest_asyncio.fixture
+async def volumes(strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Volumes]:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(apply, "_LOOKS_AFTER_S", (0.0, 0.0))
+    calls = Ec2Calls.connect(
+        region="us-east-1", metrics=Metrics(), endpoint=strict_ec2.endpoint, read_timeout_s=1.0
+    )
+    yield Volumes(calls)
+    await calls.close()
+
+
+def make(ec2: StrictEc2, count: int = 1) -> list[str]:
+    """Volumes of a claim of the dead cluster."""
+    hand = client(ec2.endpoint)
+    usual: dict[str, Any] = {"AvailabilityZone": ZONE, "Size": 8, "VolumeType": "gp3"}
+    return [
+        hand.create_volume(**usual, TagSpecifications=tag_list(TAGS))["VolumeId"]
+        for _ in range(count)
+    ]
+
+
+async def planned(volumes: Volumes) -> tuple[tuple[Planned, ...], Surroundings]:
+    around = replace(AROUND, now=datetime.now(UTC) + timedelta(days=1))
+    found = await volumes.find(tags={"CSIVolumeName": None})
+    return plan(found, around, region="us-east-1").volumes, around
+
+
+async def run(
+    volumes: Volumes, path: Path, some: tuple[Planned, ...], around: Surroundings
+) -> list[str]:
+    with path.open("a") as file:
+        return await apply.batch(volumes, some, around, apply.Record(file))
+
+
+def written(path: Path) -> list[tuple[str, str]]:
+    lines = [msgspec.json.decode(each, type=apply.Line) for each in path.read_bytes().splitlines()]
+    return [(each.volume_id, each.outcome) for each in lines]
+
+
+async def test_each_volume_is_noted_before_it_is_deleted_and_after(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    ids = sorted(make(strict_ec2, 2))
+    some, around = await planned(volumes)
+    path = tmp_path / "outcome"
+
+    assert await run(volumes, path, some, around) == ["deleted", "deleted"]
+    assert written(path) == [(each, what) for each in ids for what in ("asked", "deleted")]
+    assert await volumes.find(tags={"CSIVolumeName": None}) == []
+
+
+async def test_a_second_run_finds_them_gone(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    make(strict_ec2)
+    some, around = await planned(volumes)
+    path = tmp_path / "outcome"
+    await run(volumes, path, some, around)
+
+    assert await run(volumes, path, some, around) == ["gone"]
+    assert strict_ec2.counts()["DeleteVolume"] == 1
+
+
+async def test_what_was_tagged_since_the_plan_is_kept(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    kept, deleted = sorted(make(strict_ec2, 2))
+    some, around = await planned(volumes)
+    client(strict_ec2.endpoint).create_tags(
+        Resources=[kept], Tags=[{"Key": "keep", "Value": "for the audit"}]
+    )
+
+    assert await run(volumes, tmp_path / "outcome", some, around) == ["kept", "deleted"]
+    assert [each.volume_id for each in await volumes.find(tags={"keep": None})] == [kept]
+    assert deleted not in {
+        each.volume_id for each in await volumes.find(tags={"CSIVolumeName": None})
+    }
+
+
+async def test_what_ec2_refuses_costs_the_others_nothing(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    make(strict_ec2, 2)
+    some, around = await planned(volumes)
+    refused = {
+        "action": "DeleteVolume",
+        "do": "error",
+        "code": "VolumeInUse",
+        "message": "vol is currently attached",
+        "http_status": 400,
+    }
+    strict_ec2.control(faults=[refused])
+
+    assert sorted(await run(volumes, tmp_path / "outcome", some, around)) == ["deleted", "failed"]
+
+
+async def test_a_lost_reply_is_found_out_and_never_sent_twice(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    make(strict_ec2)
+    some, around = await planned(volumes)
+    strict_ec2.control(faults=[{"action": "DeleteVolume", "do": "reset", "when": "after"}])
+
+    assert await run(volumes, tmp_path / "outcome", some, around) == ["deleted"]
+    assert strict_ec2.counts()["DeleteVolume"] == 1
+
+
+async def test_a_request_that_was_lost_is_unknown_and_deleted_by_the_next_run(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    make(strict_ec2)
+    some, around = await planned(volumes)
+    strict_ec2.control(faults=[{"action": "DeleteVolume", "do": "reset"}])
+
+    assert await run(volumes, tmp_path / "outcome", some, around) == ["unknown"]
+    assert await run(volumes, tmp_path / "outcome", some, around) == ["deleted"]
