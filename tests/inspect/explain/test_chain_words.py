@@ -9,8 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from provisioner.inspect.commands import ebs
-from provisioner.inspect.explain import chain_words, target_rules
+from provisioner.inspect.explain import target_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Explanation, Link, Proof
+from provisioner.inspect.explain.printing import chain_words
+from provisioner.inspect.explain.printing.cause_words import MEANING
 from provisioner.model.errors import Reason
 from provisioner.model.reasons import ADVICE
 from tests.inspect.explain.views import claim_view, refused, view
@@ -97,6 +99,13 @@ def test_each_reason_can_be_explained():
     code, text = run("reason", "quotaexceeded")
     assert code == 0
     assert text.startswith("QuotaExceeded\n   A quota of the account is used up.")
+
+
+def test_each_cause_can_be_explained():
+    assert MEANING.keys() == set(Cause)
+    code, text = run("reason", "NodesFull")
+    assert code == 0
+    assert "take no more volumes." in text
 
 
 def test_a_reason_for_programs():
