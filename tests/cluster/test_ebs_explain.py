@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -25,14 +26,17 @@ NO_KEYS = {
 
 
 async def explain(
-    cluster: Cluster, *arguments: str, kubeconfig: Path | None = None, **environment: str
+    cluster: Cluster,
+    *arguments: str,
+    kubeconfig: Path | None = None,
+    keys: Mapping[str, str] | None = None,
 ) -> tuple[int | None, str, str]:
     """Exit code, what is printed, what is complained of."""
     config = kubeconfig or cluster.sandbox.plane.kubeconfig
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "provisioner.cli", "ebs", "explain", *arguments),
         *("--kubeconfig", str(config)),
-        env={**os.environ, **cluster.sandbox.aws_environment, **environment},
+        env={**os.environ, **cluster.sandbox.aws_environment, **(keys or {})},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -48,7 +52,7 @@ async def test_a_healthy_claim_is_one_line_and_without_aws_it_says_what_is_missi
         volume_id = pv["spec"]["csi"]["volumeHandle"]
         target = ("pvc", f"{place.name}/data")
         healthy, without_aws = await asyncio.gather(
-            explain(cluster, *target), explain(cluster, *target, **NO_KEYS)
+            explain(cluster, *target), explain(cluster, *target, keys=NO_KEYS)
         )
 
     assert healthy[0] == 0, healthy
@@ -66,9 +70,11 @@ async def test_without_rights_it_says_which_and_concludes_nothing(cluster: Clust
         await place.claim(f"{place.name}-nowhere")
         config = await _who_reads_claims(place, tmp_path)
         code, out, err = await explain(
-            cluster, "pvc", f"{place.name}/data", kubeconfig=config, **NO_KEYS
+            cluster, "pvc", f"{place.name}/data", kubeconfig=config, keys=NO_KEYS
         )
-        hidden = await explain(cluster, "pod", f"{place.name}/data", kubeconfig=config, **NO_KEYS)
+        hidden = await explain(
+            cluster, "pod", f"{place.name}/data", kubeconfig=config, keys=NO_KEYS
+        )
 
     assert "ClassNotFound" not in out
     assert f"pvc {place.name}/data" in out
