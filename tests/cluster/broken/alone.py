@@ -89,18 +89,6 @@ async def stolen(place: Place) -> AsyncIterator[str]:
             await theirs.release()
 
 
-@broken("EC2 throttles the account", "Throttled")
-@asynccontextmanager
-async def throttled(place: Place) -> AsyncIterator[str]:
-    """All creates slow down by it, so no other story is beside it."""
-    refusal = {"code": "RequestLimitExceeded", "message": "Request limit exceeded."}
-    await place.cluster.fault("CreateVolume", n=1_000_000, http_status=503, **refusal)
-    await place.claim(await place.storage_class())
-    await kubernetes_says(place, "Provisioning")
-    yield "pvc data"
-    await place.cluster.control(faults=None)
-
-
 @asynccontextmanager
 async def _with_another(place: Place, environment: Mapping[str, str]) -> AsyncIterator[Replica]:
     """In place of the controller, one that starts in another environment."""

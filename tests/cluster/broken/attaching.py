@@ -33,7 +33,6 @@ REFUSED = (
 @broken(
     "EC2 attaches no more volumes to the instance",
     "AttachmentLimitExceeded",
-    check="stuck-attachments",
 )
 @asynccontextmanager
 async def instance_is_full(place: Place) -> AsyncIterator[str]:
@@ -173,7 +172,7 @@ async def instance_terminated(place: Place) -> AsyncIterator[str]:
 # -- nodes
 
 
-@broken("The node plugin does not run on the node", "NodePluginMissing", check="driver-on-nodes")
+@broken("The node plugin does not run on the node", "NodePluginMissing")
 @asynccontextmanager
 async def no_plugin(place: Place) -> AsyncIterator[str]:
     """It has never run there. Kubelet's event is written as kubelet writes it."""
@@ -184,7 +183,6 @@ async def no_plugin(place: Place) -> AsyncIterator[str]:
 @broken(
     "The node plugin runs, and the kubelet has not registered its driver",
     "DriverNotRegistered",
-    check="driver-on-nodes",
 )
 @asynccontextmanager
 async def not_registered(place: Place) -> AsyncIterator[str]:

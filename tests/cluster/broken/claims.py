@@ -15,7 +15,7 @@ matrix = Matrix()
 broken = matrix.broken
 
 ELSEWHERE = "didn't match PersistentVolume's node affinity"
-"""Before Kubernetes 1.34: "had volume node affinity conflict"."""
+"""Seen with Kubernetes 1.36. Older schedulers: "had volume node affinity conflict"."""
 
 
 async def kubernetes_says(place: Place, reason: str, *words: str, name: str = "data") -> None:
@@ -57,16 +57,6 @@ async def impossible_claim(place: Place) -> AsyncIterator[str]:
     await place.claim(name, resources={"requests": {"storage": "100Ti"}})
     await place.told("too large")
     yield "pvc data"
-
-
-@broken("The class allows only zones without nodes", "NoUsableZone")
-@asynccontextmanager
-async def no_node_there(place: Place) -> AsyncIterator[str]:
-    zones = copies.in_zones("us-east-1f")
-    await place.claim(await place.storage_class(waits=True, allowedTopologies=zones))
-    await place.pod({"metadata": {"name": "data"}})
-    await kubernetes_says(place, "FailedScheduling")
-    yield "pod data"
 
 
 @broken("A ResourceQuota of the namespace is used up", "ResourceQuotaExceeded")

@@ -26,6 +26,7 @@ broken = matrix.broken
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
 _KINDS = ("mutating", "validating")
 DEPLOYMENTS = "/apis/apps/v1/namespaces/{namespace}/deployments"
+ROLE = "arn:aws:iam::123456789012:role/ebs-provisioner"
 NOWHERE = {"matchLabels": {"ebs-provisioner.io/nowhere": "yes"}}
 
 
@@ -35,13 +36,16 @@ def _may_not(action: str, check: str = "") -> None:
     @broken(f"The role lacks ec2:{action}", check=check or f"iam-{action}")
     @asynccontextmanager
     async def lacks(place: Place) -> AsyncIterator[str]:
+        await place.a_volume()
         denied: dict[str, Any] = {"n": refused.ALWAYS, **refused.NOT_AUTHORIZED}
         await place.cluster.fault(action, match={"DryRun": "true"}, **denied)
-        yield ""
-        await place.cluster.control(faults=None)
+        try:
+            yield f"--role {ROLE}"
+        finally:
+            await place.cluster.control(faults=None)
 
 
-for _action in ("CreateVolume", "AttachVolume", "DeleteVolume", "ModifyVolume", "CreateSnapshot"):
+for _action in ("CreateVolume", "AttachVolume", "ModifyVolume", "CreateSnapshot"):
     _may_not(_action)
 
 
@@ -65,17 +69,20 @@ async def hop_limit(place: Place) -> AsyncIterator[str]:
 @asynccontextmanager
 async def two_controllers(place: Place) -> AsyncIterator[str]:
     """Both Deployments as they are installed, of pods that no node takes."""
-    ours = yaml.safe_load((MANIFESTS / "deployment.yaml").read_text())
+    documents = yaml.safe_load_all((MANIFESTS / "deployment.yaml").read_text())
+    ours = next(each for each in documents if each["kind"] == "Deployment")
     ours["metadata"].setdefault("namespace", "ebs-provisioner")
     stock = _deployment("ebs-csi-controller", "kube-system")
     for each in (ours, stock):
         each["spec"]["template"]["spec"]["nodeSelector"] = NOWHERE["matchLabels"]
         path = DEPLOYMENTS.format(namespace=each["metadata"]["namespace"])
         await place.api.create(path, each)
-    yield ""
-    for each in (ours, stock):
-        path = DEPLOYMENTS.format(namespace=each["metadata"]["namespace"])
-        await place.api.delete(f"{path}/{each['metadata']['name']}")
+    try:
+        yield ""
+    finally:
+        for each in (ours, stock):
+            path = DEPLOYMENTS.format(namespace=each["metadata"]["namespace"])
+            await hands.discard(place.api, f"{path}/{each['metadata']['name']}")
 
 
 def _deployment(name: str, namespace: str) -> dict[str, Any]:
@@ -112,7 +119,7 @@ async def _registered(place: Place, authority: bytes) -> AsyncIterator[None]:
 
 
 _NAMES = Names(dns=(f"{WEBHOOK}.{WEBHOOK_NAMESPACE}.svc",), ips=())
-_LONG_AGO = timedelta(days=5 * 365)
+_LONG_AGO = timedelta(days=20 * 365)
 
 
 @asynccontextmanager
