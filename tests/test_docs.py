@@ -44,7 +44,7 @@ PAGES = {
         "nodes",
         "formatting",
     ),
-    *("neighbours", "costs", "orphans"),
+    *("neighbours", "costs", "orphans", "kubectl-ebs"),
     *("explain", "webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
     *(
         f"reference/{name}"

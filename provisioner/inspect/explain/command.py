@@ -6,6 +6,7 @@ import click
 import msgspec
 
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
+from provisioner.inspect.completion.objects import object_words
 from provisioner.inspect.explain.chain_rules import Cause
 from provisioner.inspect.explain.gathering.gatherer import Gatherer
 from provisioner.inspect.explain.printing import chain_words
@@ -19,7 +20,7 @@ _WRONG = 1
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND NAME")
+@click.argument("words", nargs=-1, required=True, metavar="KIND NAME", shell_complete=object_words)
 @click.option(
     "-o",
     "--output",
