@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from provisioner.sandbox.aws_keys import AwsKeys, serving
-from tests.cluster import copies, epochs, hands, snapshot_hands
+from tests.cluster import epochs, hands
 from tests.cluster.broken.claims import kubernetes_says
 from tests.cluster.broken.record import Matrix
 from tests.cluster.cluster import Cluster
-from tests.cluster.copies import snapshots_of
 from tests.cluster.place import Place
 from tests.cluster.replicas import Replica
 from tests.cluster.stock import LEASES, NAMES, Sidecar
@@ -19,8 +18,6 @@ from tests.cluster.stock import LEASES, NAMES, Sidecar
 matrix = Matrix()
 broken = matrix.broken
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_SNAPSHOT_CONTROLLER = "snapshot-controller"
 _NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
 
 
@@ -141,37 +138,3 @@ async def hop_limit(place: Place) -> AsyncIterator[str]:
             await _waiting_claim(place)
             await _says_why(place, replica, "no AWS credentials")
             yield "pvc data"
-
-
-# -- snapshots
-
-
-@broken(
-    "The snapshot-controller does not run", "SnapshotControllerMissing", check="snapshot-controller"
-)
-@asynccontextmanager
-async def no_snapshot_controller(place: Place) -> AsyncIterator[str]:
-    cluster = place.cluster
-    await snapshot_hands.a_source(place)
-    async with snapshot_hands.a_class(place):
-        await cluster.background.call(cluster.sandbox.crew.stop(_SNAPSHOT_CONTROLLER, 5.0))
-        try:
-            await copies.take(place, "monday", of="data")
-            yield "snapshot monday"
-        finally:
-            await cluster.background.call(cluster.sandbox.plane.start_snapshots())
-        await place.remove(f"{snapshots_of(place)}/monday")
-
-
-@broken("The cluster has no snapshot CRDs", "SnapshotCrdsMissing", check="snapshot-crds")
-@asynccontextmanager
-async def no_kinds(place: Place) -> AsyncIterator[str]:
-    cluster = place.cluster
-    await cluster.background.call(cluster.sandbox.crew.stop(_SNAPSHOT_CONTROLLER, 5.0))
-    for kind in ("volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"):
-        await place.api.delete(f"{CRDS}/{kind}.snapshot.storage.k8s.io")
-        await place.is_gone(f"{CRDS}/{kind}.snapshot.storage.k8s.io")
-    try:
-        yield "snapshot monday"
-    finally:
-        await cluster.background.call(cluster.sandbox.plane.start_snapshots())

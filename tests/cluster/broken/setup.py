@@ -13,7 +13,7 @@ import yaml
 
 from provisioner.sandbox.installation import MANIFESTS, WEBHOOK, WEBHOOK_NAMESPACE
 from tests.cluster import hands
-from tests.cluster.broken import quiet_nodes, refused
+from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.record import Matrix
 from tests.cluster.place import Place
 from tests.cluster.webhook_hands import SECRET
@@ -25,28 +25,7 @@ broken = matrix.broken
 
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
 _KINDS = ("mutating", "validating")
-DEPLOYMENTS = "/apis/apps/v1/namespaces/{namespace}/deployments"
-ROLE = "arn:aws:iam::123456789012:role/ebs-provisioner"
 NOWHERE = {"matchLabels": {"ebs-provisioner.io/nowhere": "yes"}}
-
-
-def _may_not(action: str, check: str = "") -> None:
-    """The role lacks a right, which a dry run shows."""
-
-    @broken(f"The role lacks ec2:{action}", check=check or f"iam-{action}")
-    @asynccontextmanager
-    async def lacks(place: Place) -> AsyncIterator[str]:
-        await place.a_volume()
-        denied: dict[str, Any] = {"n": refused.ALWAYS, **refused.NOT_AUTHORIZED}
-        await place.cluster.fault(action, match={"DryRun": "true"}, **denied)
-        try:
-            yield f"--role {ROLE}"
-        finally:
-            await place.cluster.control(faults=None)
-
-
-for _action in ("CreateVolume", "AttachVolume", "ModifyVolume", "CreateSnapshot"):
-    _may_not(_action)
 
 
 @broken("EC2 is asked in another region than the cluster's", check="region")
@@ -63,39 +42,6 @@ async def hop_limit(place: Place) -> AsyncIterator[str]:
         change = {"InstanceId": instance.instance_id, "HttpPutResponseHopLimit": 1}
         await asyncio.to_thread(place.cluster.ec2.modify_instance_metadata_options, **change)
         yield ""
-
-
-@broken("Two controllers are switched on, the stock driver's and ours", check="one-controller")
-@asynccontextmanager
-async def two_controllers(place: Place) -> AsyncIterator[str]:
-    """Both Deployments as they are installed, of pods that no node takes."""
-    documents = yaml.safe_load_all((MANIFESTS / "deployment.yaml").read_text())
-    ours = next(each for each in documents if each["kind"] == "Deployment")
-    ours["metadata"].setdefault("namespace", "ebs-provisioner")
-    stock = _deployment("ebs-csi-controller", "kube-system")
-    for each in (ours, stock):
-        each["spec"]["template"]["spec"]["nodeSelector"] = NOWHERE["matchLabels"]
-        path = DEPLOYMENTS.format(namespace=each["metadata"]["namespace"])
-        await place.api.create(path, each)
-    try:
-        yield ""
-    finally:
-        for each in (ours, stock):
-            path = DEPLOYMENTS.format(namespace=each["metadata"]["namespace"])
-            await hands.discard(place.api, f"{path}/{each['metadata']['name']}")
-
-
-def _deployment(name: str, namespace: str) -> dict[str, Any]:
-    labels = {"app": name, "app.kubernetes.io/name": "aws-ebs-csi-driver"}
-    containers = [
-        {"name": each, "image": each} for each in ("ebs-plugin", "csi-provisioner", "csi-attacher")
-    ]
-    spec = {
-        "replicas": 1,
-        "selector": {"matchLabels": labels},
-        "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
-    }
-    return {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "spec": spec}
 
 
 # -- the webhook, whose configurations are registered for objects that nobody has
@@ -119,7 +65,7 @@ async def _registered(place: Place, authority: bytes) -> AsyncIterator[None]:
 
 
 _NAMES = Names(dns=(f"{WEBHOOK}.{WEBHOOK_NAMESPACE}.svc",), ips=())
-_LONG_AGO = timedelta(days=20 * 365)
+_LONG_AGO = timedelta(days=5 * 365)
 
 
 @asynccontextmanager
@@ -150,13 +96,6 @@ async def _served(place: Place, issued: Issued) -> AsyncIterator[None]:
 @asynccontextmanager
 async def no_endpoints(place: Place) -> AsyncIterator[str]:
     async with _registered(place, issue(_NAMES, datetime.now(UTC)).authority):
-        yield ""
-
-
-@broken("The webhook's caBundle is of an authority that has expired", check="webhook-ca")
-@asynccontextmanager
-async def old_authority(place: Place) -> AsyncIterator[str]:
-    async with _registered(place, issue(_NAMES, datetime.now(UTC) - _LONG_AGO).authority):
         yield ""
 
 
