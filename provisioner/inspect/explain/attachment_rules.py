@@ -59,9 +59,9 @@ def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symp
     )
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.NOT_ATTACHED), symptom))
-    if here is None:
+    if here is None and view.read("volumeattachments"):
         return _not_asked_for(view, symptom)
-    made = here.metadata.creation_timestamp
+    made = here.metadata.creation_timestamp if here else None
     return Chain((symptom,), waits=made is None or view.now - made < _AGE)
 
 

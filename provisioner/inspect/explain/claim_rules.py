@@ -47,7 +47,7 @@ def chains(view: View, about: ClaimView) -> list[Chain]:
 def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     """Why a claim is not bound."""
     if claim.spec.volume_name:
-        return [_asks_for_volume(about, claim)]
+        return [_asks_for_volume(about, claim)] if view.read("persistentvolumes") else []
     if not claim.class_name:
         return [_no_class(about, claim)]
     storage_class = about.storage_class

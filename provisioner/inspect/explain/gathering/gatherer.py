@@ -26,9 +26,18 @@ from provisioner.kube.resources import (
     STORAGE_CLASSES,
 )
 from provisioner.model.claim import Claim
+from provisioner.model.errors import KubeError
+from provisioner.model.meta import KubeObject
 
 _GROUP = "snapshot.storage.k8s.io"
 _NO_EC2 = "EC2"
+_PLURALS = {
+    "pod": "pods",
+    "pvc": "persistentvolumeclaims",
+    "pv": "persistentvolumes",
+    "node": "nodes",
+    "snapshot": "volumesnapshots",
+}
 
 
 class Gatherer:
@@ -41,7 +50,11 @@ class Gatherer:
         self._volumes = Volumes(readers, driver)
 
     async def view(self, target: ObjectName) -> View:
-        """All that is known around the object."""
+        """All that is known around the object.
+
+        Raises:
+            KubeError: the object itself could not be read.
+        """
         start = View(target, self._driver, datetime.now(UTC))
         around = {
             "pod": self._of_pod,
@@ -53,9 +66,17 @@ class Gatherer:
         found, working = await asyncio.gather(
             around(start), controller(self._cluster, self._driver, start.now)
         )
+        self._check_read(target, found)
         unread = {each.what for each in (*self._cluster.gaps, *self._cloud.gaps)}
         unread |= {_NO_EC2} if self._cloud.calls is None else set()
         return replace(found, controller=working, unread=frozenset(unread))
+
+    def _check_read(self, target: ObjectName, found: View) -> None:
+        """Raise why the object itself could not be read: then nothing can be said of it."""
+        plural, of_it = _PLURALS[target.kind], _object_of(found)
+        for gap in self._cluster.gaps:
+            if of_it is None and gap.what == f"get {plural}":
+                raise KubeError(gap.reason, gap.message)
 
     async def _of_pod(self, view: View) -> View:
         target = view.target
@@ -204,3 +225,18 @@ class Gatherer:
             ebs=ebs,
             said=(*said, *of_content),
         )
+
+
+def _object_of(view: View) -> KubeObject | None:
+    """The object that is asked about, None if it was not found."""
+    match view.target.kind:
+        case "pod":
+            return view.pod
+        case "pvc":
+            return view.claims[0].claim
+        case "pv":
+            return view.volume.persistent_volume if view.volume else None
+        case "node":
+            return view.node.node if view.node else None
+        case _:
+            return view.snapshot.snapshot if view.snapshot else None
