@@ -108,7 +108,7 @@ def _lost(about: ClaimView, claim: Claim) -> Chain:
         Cause.VOLUME_MISSING,
         f"PersistentVolume {name}, to which the claim was bound, was deleted.",
         Proof(f"{about.name}, status.phase", "Lost"),
-        next="you: Kubernetes never binds a lost claim again",
+        next="you; Kubernetes never binds a lost claim again",
         remedy="If the EBS volume still exists, create the PersistentVolume again with its id and "
         "a claimRef to this claim. Otherwise restore a snapshot into a new claim.",
         command="kubectl ebs orphans",
@@ -128,7 +128,7 @@ def _deleting(about: ClaimView, claim: Claim) -> Iterator[Chain]:
                     Cause.CLAIM_IN_USE,
                     f"The claim is being deleted, but a pod still uses it: {pods}.",
                     Proof(where, left),
-                    next="Kubernetes: it deletes the claim once the last pod has ended",
+                    next="Kubernetes, which deletes the claim once the last pod has ended",
                     remedy="Delete the pods, if the data are no longer needed.",
                     command=f"kubectl -n {claim.metadata.namespace} delete pod "
                     f"{about.users[0].name}",
@@ -160,7 +160,7 @@ def _asks_for_volume(about: ClaimView, claim: Claim) -> Chain:
             Cause.VOLUME_MISSING,
             f"The claim asks for PersistentVolume {name}, which does not exist.",
             Proof(where, name),
-            next="nobody: no volume is created for a claim that names one",
+            next="nobody; no volume is created for a claim that names one",
             remedy="Create that PersistentVolume, or create the claim again without volumeName.",
         )
         return Chain((link,))
@@ -217,7 +217,7 @@ def _class_missing(about: ClaimView, claim: Claim) -> Chain:
         Reason.CLASS_NOT_FOUND,
         f"StorageClass {claim.class_name} does not exist.",
         Proof(f"{about.name}, spec.storageClassName", claim.class_name),
-        next="you: the claim gets a volume once the class exists",
+        next="you; the claim gets a volume once the class exists",
         remedy=reason_rules.remedy(Reason.CLASS_NOT_FOUND),
         command="kubectl get storageclass",
     )
