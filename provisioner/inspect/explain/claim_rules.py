@@ -1,6 +1,7 @@
 """Why a claim has no volume, or keeps nobody waiting any longer than it has to."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 from provisioner.classes import storage_class_rules
@@ -303,10 +304,13 @@ def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
 
 def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Chain]:
     """By events: what failed last, or what is going on."""
-    last, failed = newest(about.said, _FAILED, _GOES_ON), newest(about.said, _FAILED)
+    # What was said before the class was created is over.
+    told = tuple(each for each in about.said if each.reason is not Reason.CLASS_NOT_FOUND)
+    said = told if about.storage_class is not None else about.said
+    last, failed = newest(said, _FAILED, _GOES_ON), newest(said, _FAILED)
     # Each try says that it goes on before it fails again.
     if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
-        return [Chain((reason_rules.link_of(failed, Cause.PROVISIONING), _pending_link(about)))]
+        return [Chain((_failure(failed), _pending_link(about)))]
     if not is_worked_on:
         return []
     if last is not None:
@@ -333,6 +337,20 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
         else "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50",
     )
     return [Chain((link,), waits=is_new)]
+
+
+def _failure(said: Said) -> Link:
+    """What EC2 or the controller refuses."""
+    link = reason_rules.link_of(said, Cause.PROVISIONING)
+    if said.reason is not Reason.VOLUME_NOT_FOUND:
+        return link
+    return replace(
+        link,
+        sentence="EC2 has created the volume and taken it back, most often because the role may "
+        "not use its KMS key.",
+        remedy="Allow the controller's role to use the key; docs/reference/iam.md has the rights.",
+        command="kubectl ebs doctor",
+    )
 
 
 def _age(last: Said, failed: Said) -> timedelta:
