@@ -186,8 +186,11 @@ class Release:
         return any("\nebs_provisioner_leader 1.0\n" in each for each in told)
 
     async def _ended(self) -> bool:
+        """Whether no namespace of ours is still being deleted."""
         found = await self._plane.api.get("/api/v1/namespaces")
-        return not any(each["metadata"].get("deletionTimestamp") for each in found["items"])
+        all_of_them = [each["metadata"] for each in found["items"]]
+        ending = {each["name"] for each in all_of_them if "deletionTimestamp" in each}
+        return ending.isdisjoint({NAMESPACE, NODE_NAMESPACE})
 
     async def _gone(self) -> bool:
         # The pod of helm test has no component.
