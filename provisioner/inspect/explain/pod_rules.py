@@ -11,7 +11,15 @@ from provisioner.inspect.explain import (
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.model.errors import Reason
 
+# What also harms a pod that runs: kubelet has stopped telling.
+_OF_THE_MACHINE = {
+    Cause.NODE_GONE,
+    Cause.NODE_NOT_READY,
+    Reason.INSTANCE_NOT_FOUND,
+    Reason.INSTANCE_STATE,
+}
 _MOUNT_FAILED = ("FailedMount", "FailedMapVolume", "VolumeResizeFailed")
 
 
@@ -29,7 +37,8 @@ def chains(view: View) -> list[Chain]:
     if pod.deleting:
         return _ending(pod, ill)
     if pod.status.phase == "Running":
-        return [chain for each in view.claims for chain in claim_rules.chains(view, each)]
+        of_claims = [chain for each in view.claims for chain in claim_rules.chains(view, each)]
+        return [*(each for each in ill if each.cause in _OF_THE_MACHINE), *of_claims]
     return _starting(view, pod, ill)
 
 
@@ -109,7 +118,7 @@ def _ending(pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
         Cause.POD_WAITS,
         f"Pod {pod.key} is ending, and its volumes are released only then.",
         Proof(f"pod {pod.key}, metadata.deletionTimestamp", str(pod.metadata.deletion_timestamp)),
-        next="kubelet: it ends the containers and unmounts the volumes",
+        next="kubelet, which ends the containers and unmounts the volumes",
     )
     return [each.then(ends) for each in ill] or [Chain((ends,), waits=True)]
 
@@ -166,7 +175,7 @@ def _containers(pod: WatchedPod) -> list[Chain]:
         Cause.CONTAINER_FAILS,
         f"The volumes of pod {pod.key} are mounted; a container does not start: {waiting.reason}.",
         Proof(f"pod {pod.key}, status.containerStatuses", waiting.message or waiting.reason),
-        next="kubelet: it tries again",
+        next="kubelet, which tries again",
         remedy="This is not about volumes: look at the pod.",
         command=f"kubectl -n {pod.metadata.namespace} describe pod {pod.name}",
     )
