@@ -216,7 +216,7 @@ def test_the_same_on_the_pods_own_node():
     ("finalizers", "waits"),
     [(("example.com/hold",), False), ((ATTACHER_FINALIZER, "example.com/hold"), True)],
 )
-def test_a_new_detach_waits_only_for_our_own_finalizer(finalizers: tuple[str, ...], waits: bool):
+def test_a_new_detach_waits_only_for_our_own_finalizer(finalizers: tuple[str, ...], *, waits: bool):
     held = attachment_of(attached=True, deleting=True, finalizers=finalizers)
     young = structs.replace(
         held, metadata=structs.replace(held.metadata, deletion_timestamp=NOW.isoformat())
