@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from provisioner.inspect.explain.printing import cause_words
 from provisioner.model import reasons
 from provisioner.node.mounting import rules
 from tests import messages
 from tests.conformance import rule_tables, run_tables
 from tests.documents import DOCS
 from tests.e2e import claims
+from tests.inspect.explain import example
 
 COMMAND = "python -m tests.doc_tables"
 
@@ -45,6 +47,8 @@ MESSAGES = {
 }
 TABLES = (
     Table("mount options", DOCS / "reference/mount-options.md", rules.markdown),
+    Table("example of explain", DOCS / "explain.md", example.markdown),
+    Table("causes", DOCS / "explain.md", cause_words.markdown),
     Table("reasons", DOCS / "reference/events.md", reasons.markdown),
     Table("rules of EC2", DOCS / "reference/ec2-rules.md", rule_tables.markdown),
     Table("runs", DOCS / "reference/conformance-aws.md", run_tables.takes),

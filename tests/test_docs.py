@@ -44,8 +44,8 @@ PAGES = {
         "nodes",
         "formatting",
     ),
-    *("neighbours", "costs", "orphans"),
-    *("webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
+    *("neighbours", "costs", "orphans", "kubectl-ebs"),
+    *("explain", "webhook", "troubleshooting", "alerts", "dashboard", "kubernetes-versions"),
     *(
         f"reference/{name}"
         for name in (

@@ -146,8 +146,12 @@ ALLOWED: dict[str, set[str]] = {
     "inspect.volumes": {
         *("inspect.command_line", "inspect.df", "inspect.terminal", "ec2", "kube"),
     },
+    "inspect.completion": {
+        *("inspect.commands", "inspect.object_name_rules", "inspect.reading", "kube"),
+    },
     # It decides by the rules by which the controller works.
     "inspect.explain": {
+        "inspect.completion",
         *("inspect.command_line", "inspect.object_name_rules", "inspect.reading"),
         *("inspect.terminal", "classes", "ec2", "kube", "controller.claims"),
         *("controller.modifying", "controller.nodes", "controller.placement"),

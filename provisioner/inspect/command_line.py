@@ -7,7 +7,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
@@ -82,7 +81,7 @@ def target_options(command: Function) -> Function:
         region: str | None,
         **kwargs: Any,
     ) -> Any:
-        path = kubeconfig.path_of(given_kubeconfig, os.environ, Path.home())
+        path = kubeconfig.path_of_environment(given_kubeconfig)
         target = Target(path, context, namespace, driver_name, region)
         return command(*args, target=target, **kwargs)
 

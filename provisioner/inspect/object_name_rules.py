@@ -13,7 +13,8 @@ _KINDS = {
     "node": ("node", "nodes", "no"),
     "snapshot": ("snapshot", "snapshots", "volumesnapshot", "volumesnapshots", "vs"),
 }
-_BY_WORD = {word: kind for kind, words in _KINDS.items() for word in words}
+NAMES_OF_KINDS = {word: kind for kind, words in _KINDS.items() for word in words}
+KINDS = tuple(_KINDS)
 _CLUSTER_WIDE = frozenset({"pv", "node"})
 _LONGEST = 253  # RFC 1123 subdomain, the longest name of a Kubernetes object
 
@@ -52,7 +53,7 @@ def object_name(words: tuple[str, ...], namespace: str) -> ObjectName:
     if len(words) != 2:  # noqa: PLR2004 -- a kind and a name
         raise ValueError("name one object, such as: pod shop/web-0")
     word, rest = words
-    kind = _BY_WORD.get(word.lower().partition(".")[0])
+    kind = NAMES_OF_KINDS.get(word.lower().partition(".")[0])
     if kind is None:
         known = ", ".join(_KINDS)
         raise ValueError(f"unknown kind {printable(word)[:80]!r}: use one of {known}")

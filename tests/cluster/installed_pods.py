@@ -112,7 +112,26 @@ class Installed:
     # -- a pod that writes all the while
 
     async def writer(self) -> str:
-        """Have a pod write to a new volume from now on; its name."""
+        """Have a pod write to the volume from now on, if none does; its name."""
+        if await self._exists("writer"):
+            return "writer"
+        await self.kubectl("delete", "pod", "reader", "--ignore-not-found")
+        return await self._with_volume("writer", _WRITE)
+
+    async def reader(self) -> str:
+        """Have a pod that only has the volume, if there is none; its name."""
+        if await self._exists("reader"):
+            return "reader"
+        if await self._exists("writer"):
+            await self.kubectl("delete", "pod", "writer")
+        return await self._with_volume("reader", "sleep 100000")
+
+    async def _exists(self, pod: str) -> bool:
+        """Whether there is such a pod, and it is not about to end."""
+        found = await self.get("pods", f"--field-selector=metadata.name={pod}")
+        return any("deletionTimestamp" not in each["metadata"] for each in found["items"])
+
+    async def _with_volume(self, name: str, script: str) -> str:
         claim = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
@@ -124,9 +143,9 @@ class Installed:
             },
         }
         await self.kubectl("apply", "-f", "-", text=json.dumps(claim))
-        return await self.starts("writer", _WRITE)
+        return await self._starts(name, script)
 
-    async def starts(self, name: str, script: str) -> str:
+    async def _starts(self, name: str, script: str) -> str:
         """Run a pod with the claim until it is ready."""
         document = pod(name, script, {"/data": "numbers"}, image=POD_IMAGE)
         typed = {"apiVersion": "v1", "kind": "Pod"} | document

@@ -90,3 +90,8 @@ class Releases:
         """One object, or a list of them."""
         found: Json = yaml.safe_load(await self.kubectl("get", *arguments, "--output=yaml"))
         return found
+
+    async def version(self) -> str:
+        """The API server's, like ``v1.36.3``."""
+        found = yaml.safe_load(await self.kubectl("version", "--output=yaml"))
+        return str(found["serverVersion"]["gitVersion"])

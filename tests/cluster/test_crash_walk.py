@@ -25,7 +25,7 @@ from tests.cluster.walk import Walk
 from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SLOTS = 24
+SLOTS = 16
 # Those first of which some wait long before they try again.
 KINDS: tuple[type[Story], ...] = (
     FullZones,

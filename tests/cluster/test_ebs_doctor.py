@@ -6,12 +6,32 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
+from xml.etree import ElementTree as ET
 
+import boto3
 import pytest
 
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.cluster import Cluster
+from tests.cluster.hands import CALM, CLASSES, PVS, Ec2Hand, claims_of
+
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+NO_CREDENTIALS = {
+    **dict.fromkeys(("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"), ""),
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
+    "AWS_CONFIG_FILE": os.devnull,
+}
+DENIED = {
+    "do": "error",
+    "code": "UnauthorizedOperation",
+    "message": "You are not authorized to perform this operation.",
+    "http_status": 403,
+    "match": {"DryRun": "true"},
+}
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -46,3 +66,143 @@ async def test_nothing_is_wrong_with_a_cluster_that_works(cluster: Cluster):
     trouble = {each["id"] for each in report["checks"] if each["verdict"] in {"failed", "warning"}}
     assert trouble == set()
     assert report["awsCalls"]["GetCallerIdentity"] == 1
+
+
+@asynccontextmanager
+async def made(cluster: Cluster, *objects: tuple[str, dict[str, Any]]) -> AsyncIterator[None]:
+    """Objects at these paths, deleted at the end."""
+    try:
+        for path, document in objects:
+            await cluster.api.create(path, document)
+        yield
+    finally:
+        for path, document in objects:
+            await cluster.api.delete(f"{path}/{document['metadata']['name']}")
+
+
+def a_class(name: str) -> tuple[str, dict[str, Any]]:
+    marked = {"storageclass.kubernetes.io/is-default-class": "true"}
+    document = {
+        "metadata": {"name": name, "annotations": marked},
+        "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "parameters": {"type": "gp3", "iops": "1"},
+    }
+    return CLASSES, document
+
+
+def a_claim(name: str, class_name: str) -> tuple[str, dict[str, Any]]:
+    spec = {
+        "storageClassName": class_name,
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    }
+    return claims_of("default"), {"metadata": {"name": name}, "spec": spec}
+
+
+def a_volume(name: str, handle: str) -> tuple[str, dict[str, Any]]:
+    spec = {
+        "capacity": {"storage": "4Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "persistentVolumeReclaimPolicy": "Retain",
+        "csi": {"driver": "ebs.csi.aws.com", "volumeHandle": handle},
+    }
+    return PVS, {"metadata": {"name": name}, "spec": spec}
+
+
+def a_webhook() -> tuple[str, dict[str, Any]]:
+    """Of nobody's requests, so that nothing else in this sandbox hears of it."""
+    rule = {
+        "apiGroups": ["nothing.example.com"],
+        "apiVersions": ["v1"],
+        "resources": ["nothing"],
+        "operations": ["CREATE"],
+    }
+    hook = {
+        "name": "nothing.ebs-provisioner.io",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Fail",
+        "clientConfig": {"service": {"namespace": "default", "name": "nobody"}},
+        "rules": [rule],
+    }
+    labels = {"app.kubernetes.io/name": "ebs-provisioner"}
+    return WEBHOOKS, {"metadata": {"name": "doctor-test", "labels": labels}, "webhooks": [hook]}
+
+
+async def test_what_is_broken_is_named_each_by_its_check(cluster: Cluster):
+    sandbox, hand = cluster.sandbox, Ec2Hand(cluster.sandbox.ec2_endpoint)
+    volume = hand.ec2.create_volume(AvailabilityZone="us-east-1a", Size=20, VolumeType="gp3")
+    instance = cluster.instance().instance_id
+    hand.control(quotas={"gib": {"gp3": 20}})
+    hand.ec2.modify_instance_metadata_options(InstanceId=instance, HttpPutResponseHopLimit=1)
+    broken = (
+        a_class("doctor-a"),
+        a_class("doctor-b"),
+        a_claim("doctor", "of-nobody"),
+        a_volume("doctor-there", volume["VolumeId"]),
+        a_volume("doctor-lost", "vol-0123456789abcdef0"),
+        a_webhook(),
+    )
+    try:
+        async with made(cluster, *broken):
+            code, out, err = await doctor(sandbox, "-o", "json")
+            _, table, _ = await doctor(sandbox)
+            _, junit, _ = await doctor(sandbox, "-o", "junit")
+    finally:
+        hand.control(**CALM, quotas={})
+        hand.ec2.modify_instance_metadata_options(InstanceId=instance, HttpPutResponseHopLimit=2)
+        hand.remove({volume["VolumeId"]})
+
+    assert (code, err) == (1, "")
+    found = {each["id"]: each for each in json.loads(out)["checks"]}
+    assert {each for each, check in found.items() if check["verdict"] == "failed"} == {
+        *("classes", "claims-of-no-class", "volumes-exist", "quota-L-7A658B76"),
+        *("webhook-reachable", "webhook-ca"),
+    }
+    assert {each for each, check in found.items() if check["verdict"] == "warning"} == {
+        *("default-class", "hop-limit", "webhook-failure-policy"),
+    }
+    assert "vol-0123456789abcdef0" in found["volumes-exist"]["proof"]
+    assert "default/doctor" in found["claims-of-no-class"]["proof"]
+    assert instance in found["hop-limit"]["proof"]
+    assert table.splitlines()[0].startswith("failed   classes:")
+    assert ET.fromstring(junit).get("failures") == "6"  # noqa: S314 -- our own
+
+
+async def test_rights_are_those_of_the_role_that_is_tried(cluster: Cluster):
+    sandbox, hand = cluster.sandbox, Ec2Hand(cluster.sandbox.ec2_endpoint)
+    iam = boto3.client(
+        "iam",
+        endpoint_url=sandbox.ec2_endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="AKIAIOSFODNN7EXAMPLE",
+        aws_secret_access_key="secret",
+    )
+    role = iam.create_role(RoleName="doctor", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    hand.control(faults=[{"action": "CreateVolume", "n": 9} | DENIED])
+    try:
+        of_role = await checks(sandbox, "--role", role)
+        of_caller = await checks(sandbox)
+        of_nobody = await checks(sandbox, "--role", "arn:aws:iam::123456789012:role/nobody")
+    finally:
+        hand.control(**CALM)
+        iam.delete_role(RoleName="doctor")
+        iam.close()
+
+    assert of_role["iam-CreateVolume"]["verdict"] == "failed"
+    assert "assumed-role/doctor" in of_role["iam-CreateVolume"]["proof"]
+    assert of_role["iam-DescribeVolumes"]["verdict"] == "ok"
+    assert of_caller["iam-CreateVolume"]["verdict"] == "unknown"
+    assert of_nobody["iam"]["verdict"] == "unknown"
+    assert "AccessDenied" in of_nobody["iam"]["proof"]
+
+
+async def test_without_credentials_kubernetes_half_is_checked(cluster: Cluster):
+    found = await checks(cluster.sandbox, **NO_CREDENTIALS)
+
+    assert found["leases-held"]["verdict"] == "ok"
+    assert found["driver-on-nodes"]["verdict"] == "ok"
+    for each in ("aws-identity", "account", "instances", "iam", "quotas"):
+        assert found[each]["verdict"] == "unknown", found[each]
+    assert not [each for each in found.values() if each["verdict"] in {"failed", "warning"}]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 from provisioner.sandbox.installation import unregister_webhook
-from tests.cluster import dashboard, prometheus, real_pods
+from tests.cluster import dashboard, dashboard_picture, prometheus, real_pods
 from tests.cluster.alert_faults import (
     AFTERWARDS,
     AT_ONCE,
@@ -141,6 +142,8 @@ async def watched(
                     seen.make_all(those, faults)
         for query in [*map(itemgetter(1), dashboard.QUERIES), *prometheus.recorded()]:
             seen.shown[query] = await world.prometheus.query(dashboard.filled_in(query, "2m"))
+        if path := os.environ.get(dashboard_picture.VARIABLE):
+            dashboard_picture.draw(await dashboard_picture.answers(world.prometheus), Path(path))
         async with asyncio.TaskGroup() as faults:
             seen.make_all(LAST, faults)
         yield seen

@@ -48,7 +48,7 @@ class World:
         self.objects: dict[str, Json] = {}
         self.metrics = Metrics()
         self.options: Json = {}
-        self.caches = Caches(cast("KubeClient", self), self.metrics, DRIVER)
+        self.caches = self._new_caches()
         for module in (record, steps):
             if hasattr(module, "utc_now"):
                 monkeypatch.setattr(module, "utc_now", self.now)
@@ -56,6 +56,19 @@ class World:
         self.put("claim", claim_json())
         self.put("pv", persistent_volume_json())
         self.modifier = self.process()
+
+    def _new_caches(self) -> Caches:
+        caches = Caches(cast("KubeClient", self), self.metrics, DRIVER)
+        caches._served.append(caches.attributes_classes)
+        return caches
+
+    def is_older_than_1_34(self) -> None:
+        """The API server does not serve VolumeAttributesClasses of storage.k8s.io/v1."""
+        self.caches._served.remove(self.caches.attributes_classes)
+
+    def is_upgraded(self) -> None:
+        """The API server serves them."""
+        self.caches._served.append(self.caches.attributes_classes)
 
     def now(self) -> datetime:
         return BEGIN + timedelta(seconds=self.clock())
@@ -101,7 +114,7 @@ class World:
     async def restart(self) -> None:
         """Another process, which knows nothing but what is written."""
         await self.die()
-        self.caches = Caches(cast("KubeClient", self), self.metrics, DRIVER)
+        self.caches = self._new_caches()
         for kind in self.objects:
             self._show(kind)
         self.modifier = self.process()

@@ -80,16 +80,25 @@ def target_of(claim: Claim, *, is_free: bool) -> Settled | Cancel | Target:
 
 
 def read(
-    name: str, found: VolumeAttributesClass | None, *, driver: str, is_csi: bool
+    name: str, found: VolumeAttributesClass | None, *, is_served: bool, driver: str, is_csi: bool
 ) -> Missing | Broken | Change:
     """Read the class of a name.
 
     Args:
         name: of the class.
         found: None only when the API server has none of that name.
+        is_served: whether the API server has the kind as ``storage.k8s.io/v1``. Where it has only
+            v1beta1, as EKS before 1.34 does, claims name classes all the same.
         driver: ours.
         is_csi: the persistent volume names the driver; an in-tree one can have no class.
     """
+    if found is None and not is_served:
+        return Broken(
+            name,
+            f"VolumeAttributesClass {name!r} cannot be read: the API server does not serve "
+            "VolumeAttributesClasses of storage.k8s.io/v1, which Kubernetes has from 1.34 on "
+            "(v1beta1 is not supported); upgrade, or use a claim without a class",
+        )
     if found is None:
         return Missing(name)
     if not is_csi:
@@ -157,14 +166,16 @@ def with_class(
     read_class: ReadClass,
     found: VolumeAttributesClass | None,
     *,
+    is_served: bool,
     driver: str,
 ) -> ReadClass | Refuse:
     """The class of a claim that names a VolumeAttributesClass before it has a volume: both in one.
 
-    ``found`` is None only when the API server has none of that name.
+    ``found`` and ``is_served`` are as for ``read``.
     """
     name = claim.attributes_class_name
-    asked = read(name, found, driver=driver, is_csi=not read_class.is_in_tree)
+    is_csi = not read_class.is_in_tree
+    asked = read(name, found, is_served=is_served, driver=driver, is_csi=is_csi)
     match asked:
         case Change():
             return with_attributes(read_class, asked.attributes)

@@ -174,6 +174,7 @@ class Modifier:
             return class_rules.read(
                 target.name,
                 await self._caches.attributes_class(target.name),
+                is_served=self._caches.has_attributes_classes,
                 driver=self._driver,
                 is_csi=persistent_volume.spec.csi is not None,
             )

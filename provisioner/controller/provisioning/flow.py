@@ -363,7 +363,13 @@ class Provisioner:
     ) -> ReadClass | Refuse:
         """The class with what the claim's VolumeAttributesClass says, which counts more."""
         found = await self._caches.attributes_class(claim.attributes_class_name)
-        return class_rules.with_class(claim, read_class, found, driver=self._settings.driver)
+        return class_rules.with_class(
+            claim,
+            read_class,
+            found,
+            is_served=self._caches.has_attributes_classes,
+            driver=self._settings.driver,
+        )
 
     async def _made_before_us(self, claim: Claim) -> Volume | Later | None:
         """As ``Takeover.volume_of``, with the doubt written to the claim.

@@ -58,9 +58,10 @@ _NO_SNAPSHOTS = (
 _OPTIONAL: Mapping[Resource[Any], str] = {
     **dict.fromkeys((VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS, SNAPSHOT_CLASSES), _NO_SNAPSHOTS),
     # Before 1.34 there is v1beta1, off by default: then the API server drops what a claim says.
+    # EKS has it on since 1.31 (aws/containers-roadmap 2412, read 2026-11-23).
     ATTRIBUTES_CLASSES: (
-        "a claim's volumeAttributesClassName changes no volume; Kubernetes serves the kind from "
-        "1.34 on, so upgrade, or use annotations (--modify-annotations)"
+        "a claim's volumeAttributesClassName changes no volume; Kubernetes serves the kind as v1 "
+        "from 1.34 on, so upgrade, or use annotations (--modify-annotations)"
     ),
 }
 # The proofs for one decision may be this far apart in time.
@@ -364,6 +365,11 @@ class Caches:
     async def content(self, name: str) -> VolumeSnapshotContent | None:
         """A snapshot's content; None only when the API server has none of that name."""
         return self.contents.get(name) or await self._find(SNAPSHOT_CONTENTS, name)
+
+    @property
+    def has_attributes_classes(self) -> bool:
+        """Whether the API server has VolumeAttributesClasses, as far as is known."""
+        return self.attributes_classes in self._served
 
     @property
     def has_snapshots(self) -> bool:

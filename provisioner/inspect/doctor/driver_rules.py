@@ -127,8 +127,8 @@ def _why_not_led(name: str, lease: SeenLease | None, seen: Evidence) -> str:
 
 
 def _skew_s(seen: Evidence) -> float:
-    """How far this machine's clock is ahead of the API server's, 0 if that is not known."""
-    return max((-each.ahead_s for each in seen.clocks if each.name == "API server"), default=0.0)
+    """How far this machine's clock is ahead of the API server's, at least 0."""
+    return max([0.0, *(-each.ahead_s for each in seen.clocks if each.name == "API server")])
 
 
 def _one_holder(seen: Evidence) -> Finding:

@@ -37,6 +37,8 @@ def chains(view: View, claim: ClaimView, node: NodeView, ill: Sequence[Chain]) -
     symptom = _not_attached(node, claim, here)
     if faults:
         return [each.then(symptom) for each in faults]
+    if here is not None and here.deleting:
+        return [_does_not_leave(view, volume, here).then(symptom)]
     elsewhere = _elsewhere(view, claim, volume, node)
     if elsewhere is not None:
         return [elsewhere.then(symptom)]
@@ -57,9 +59,9 @@ def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symp
     )
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.NOT_ATTACHED), symptom))
-    if here is None:
+    if here is None and view.read("volumeattachments"):
         return _not_asked_for(view, symptom)
-    made = here.metadata.creation_timestamp
+    made = here.metadata.creation_timestamp if here else None
     return Chain((symptom,), waits=made is None or view.now - made < _AGE)
 
 
@@ -158,7 +160,7 @@ def _elsewhere(view: View, claim: ClaimView, volume: VolumeView, node: NodeView)
 
 
 def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
-    """It is being detached from another node, and that does not end."""
+    """It is being detached, and that does not end."""
     told = next(
         (s for s in volume.said if s.about.endswith(other.name) and "detachError" in s.where), None
     )
@@ -169,7 +171,10 @@ def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.ATTACHMENT_STUCK), leaving))
     since = time_of(other.metadata.deletion_timestamp)
-    return Chain((leaving,), waits=since is not None and view.now - since < _DETACHES_IN)
+    is_new = since is not None and view.now - since < _DETACHES_IN
+    return Chain(
+        (leaving,), waits=is_new and finalizer_of_attacher(view.driver) in other.finalizers
+    )
 
 
 def stuck(view: View, attachment: Attachment) -> Link:

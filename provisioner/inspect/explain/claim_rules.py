@@ -10,12 +10,13 @@ from provisioner.inspect.explain import (
     growth_rules,
     reason_rules,
     refusal_rules,
+    scheduling_rules,
     source_rules,
     volume_rules,
 )
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
-from provisioner.inspect.explain.view_rules import ClaimView, View, newest
+from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
@@ -24,6 +25,7 @@ from provisioner.model.storage_class import StorageClass
 _PROTECTION = "kubernetes.io/pvc-protection"
 _FAILED, _GOES_ON = "ProvisioningFailed", "Provisioning"
 _SOON = timedelta(seconds=30)
+_TRIED_WITHIN = timedelta(minutes=10)
 
 
 def chains(view: View, about: ClaimView) -> list[Chain]:
@@ -45,7 +47,7 @@ def chains(view: View, about: ClaimView) -> list[Chain]:
 def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     """Why a claim is not bound."""
     if claim.spec.volume_name:
-        return [_asks_for_volume(about, claim)]
+        return [_asks_for_volume(about, claim)] if view.read("persistentvolumes") else []
     if not claim.class_name:
         return [_no_class(about, claim)]
     storage_class = about.storage_class
@@ -64,9 +66,20 @@ def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     if found:
         return found
     if storage_class.waits_for_consumer and not claim.selected_node and not _placed(about):
-        return [_waits_for_pod(about, claim)]
+        return _waiting(view, about, claim)
     absent = controller_rules.absence(view, Task.PROVISION)
     return [*([absent] if absent else []), *_told(view, about, is_worked_on=absent is None)]
+
+
+def _waiting(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
+    """It waits for a pod; if there is one, why that has no node."""
+    waits = _waits_for_pod(about, claim)
+    # A pod that is asked about is explained by the rules of pods.
+    for pod in about.users if view.pod is None else ():
+        found = scheduling_rules.chains(view, pod)
+        if found and not all(each.waits for each in found):
+            return [each.then(*waits.links) for each in found]
+    return [waits]
 
 
 def _placed(about: ClaimView) -> bool:
@@ -290,9 +303,10 @@ def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
 
 def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Chain]:
     """By events: what failed last, or what is going on."""
-    last = newest(about.said, _FAILED, _GOES_ON)
-    if last is not None and last.event == _FAILED:
-        return [Chain((reason_rules.link_of(last, Cause.PROVISIONING), _pending_link(about)))]
+    last, failed = newest(about.said, _FAILED, _GOES_ON), newest(about.said, _FAILED)
+    # Each try says that it goes on before it fails again.
+    if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
+        return [Chain((reason_rules.link_of(failed, Cause.PROVISIONING), _pending_link(about)))]
     if not is_worked_on:
         return []
     if last is not None:
@@ -301,6 +315,8 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
             "The volume is being created.",
             reason_rules.proof_of(last),
             next="the controller",
+            remedy="If it takes minutes: EC2 may throttle the account.",
+            command="kubectl ebs doctor",
         )
         return [Chain((link,), waits=True)]
     claim = about.claim
@@ -317,6 +333,11 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
         else "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50",
     )
     return [Chain((link,), waits=is_new)]
+
+
+def _age(last: Said, failed: Said) -> timedelta:
+    """How much earlier the failure was than what was said last."""
+    return last.at - failed.at if last.at and failed.at else timedelta()
 
 
 def _pending_link(about: ClaimView) -> Link:

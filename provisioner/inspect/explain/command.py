@@ -6,20 +6,21 @@ import click
 import msgspec
 
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
-from provisioner.inspect.explain import chain_words
+from provisioner.inspect.completion.objects import object_words
+from provisioner.inspect.explain.chain_rules import Cause
 from provisioner.inspect.explain.gathering.gatherer import Gatherer
+from provisioner.inspect.explain.printing import chain_words
 from provisioner.inspect.explain.target_rules import explain as explained
 from provisioner.inspect.object_name_rules import object_name
 from provisioner.inspect.terminal import screen
 from provisioner.model.errors import Reason
-from provisioner.model.sentences import printable
 
 _REASON = "reason"
 _WRONG = 1
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND NAME")
+@click.argument("words", nargs=-1, required=True, metavar="KIND NAME", shell_complete=object_words)
 @click.option(
     "-o",
     "--output",
@@ -34,7 +35,7 @@ def explain(*, words: tuple[str, ...], output: str, target: Target) -> None:
 
     KIND is pod, pvc, pv, node or snapshot, and NAME may be NAMESPACE/NAME. The causes come first,
     each with where it can be seen; then who acts next, and what would help. `explain reason NAME`
-    says what a reason in an event means. The command only reads.
+    says what a reason in an event, or a cause, means. The command only reads.
 
     The exit code is 0 if nothing is wrong, 1 if something is or could not be read, and 2 for a
     wrong argument.
@@ -67,17 +68,17 @@ def _of_reason(names: tuple[str, ...], output: str) -> list[str]:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if output == "json":
-        return [_json(chain_words.reason_json(reason))]
-    return list(chain_words.reason_lines(reason, width=screen.text_width()))
+        return [_json(chain_words.advice_json(reason))]
+    return list(chain_words.advice_lines(reason, width=screen.text_width()))
 
 
-def _reason(name: str) -> Reason:
-    by_word = {each.lower(): each for each in Reason}
+def _reason(name: str) -> Cause | Reason:
+    by_word: dict[str, Cause | Reason] = {each.lower(): each for each in (*Reason, *Cause)}
     if name.lower() in by_word:
         return by_word[name.lower()]
     near = difflib.get_close_matches(name.lower(), by_word, n=1)
     hint = f"; did you mean {by_word[near[0]]}?" if near else ""
-    raise ValueError(f"unknown reason {printable(name)[:80]!r}{hint}")
+    raise ValueError(f"unknown reason {name[:80]!r}{hint}")
 
 
 def _json(value: object) -> str:

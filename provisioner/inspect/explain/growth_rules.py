@@ -14,6 +14,7 @@ from provisioner.model.modification import ModificationState
 
 _FILE_SYSTEM = "FileSystemResizePending"
 _FAILED = ("VolumeResizeFailed", "VolumeModifyFailed")
+_WAITS = ("Resizing", "VolumeModify")
 
 
 def chains(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
@@ -33,7 +34,7 @@ def chains(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     if absent is not None:
         return [absent.then(what)]
     if budget is not None:
-        return [Chain((budget, what), waits=True)]
+        return [Chain((budget, what))]
     failed = _failure(about, claim)
     if failed is not None:
         return [Chain((reason_rules.link_of(failed, Cause.MODIFYING), what))]
@@ -113,7 +114,14 @@ def _failure(about: ClaimView, claim: Claim) -> Said | None:
             said = [each for each in about.said if each.where == f"condition {kind}"]
             if said:
                 return said[0]
-    return newest(about.said, *_FAILED, warning=True)
+    failed = newest(about.said, *_FAILED, warning=True)
+    # That a limit is reached is a Normal event: it is sent later by itself.
+    limited = [
+        each
+        for each in about.said
+        if each.event in _WAITS and each.reason is Reason.MODIFICATION_LIMIT
+    ]
+    return failed or newest(tuple(limited))
 
 
 def _running(volume: VolumeView) -> Link | None:

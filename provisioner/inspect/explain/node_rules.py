@@ -112,7 +112,7 @@ def _registration(view: View, about: NodeView, node: Node) -> Chain | None:
     tainted = startup_taint_rules.is_waiting(node, view.driver)
     links: list[Link] = []
     if registered is None:
-        links += [*_plugin(view, about), _unregistered(view, about)]
+        links += [*_plugin(about), _unregistered(view, about)]
     elif not registered.is_complete:
         links.append(_no_limit(view, about))
     if tainted:
@@ -120,27 +120,13 @@ def _registration(view: View, about: NodeView, node: Node) -> Chain | None:
     return Chain(tuple(links)) if links else None
 
 
-def _plugin(view: View, about: NodeView) -> Iterator[Link]:
-    """Only if pods could be listed: then none means none."""
-    if not view.read("pods"):
-        return
-    command = f"{_PLUGINS}{about.name}"
-    if not about.plugins:
-        yield Link(
-            Cause.NODE_PLUGIN_MISSING,
-            f"No node plugin of driver {view.driver} runs on node {about.name}.",
-            Proof(f"pods on node {about.name}", "none of a node plugin"),
-            next="you, or the DaemonSet's controller",
-            remedy="Check that the DaemonSet exists, and that it tolerates the node's taints and "
-            "selects its labels.",
-            command=command,
-        )
-        return
-    pod = about.plugins[0]
-    if not pod.is_ready:
+def _plugin(about: NodeView) -> Iterator[Link]:
+    """A plugin that is there and does not work."""
+    broken = [each for each in about.plugins if not each.is_ready]
+    for pod in broken[:1]:
         waiting = pod.waiting
         yield Link(
-            Cause.NODE_PLUGIN_MISSING,
+            Cause.NODE_PLUGIN_FAILS,
             f"The node plugin on node {about.name} does not work: pod {pod.key} is not ready.",
             Proof(
                 f"pod {pod.key}, status",
@@ -153,17 +139,26 @@ def _plugin(view: View, about: NodeView) -> Iterator[Link]:
 
 
 def _unregistered(view: View, about: NodeView) -> Link:
-    has = (
-        ", ".join(each.name for each in (about.csi_node.spec.drivers or ()))
-        if about.csi_node
-        else ""
-    )
+    drivers = (about.csi_node.spec.drivers or ()) if about.csi_node else ()
+    has = ", ".join(each.name for each in drivers) or "none"
+    runs = bool(about.plugins)
+    plugins = ", ".join(each.key for each in about.plugins) or "none"
+    looked = view.read("pods")
     return Link(
         Cause.DRIVER_NOT_REGISTERED,
-        f"Driver {view.driver} is not registered on node {about.name}.",
-        Proof(f"csinode {about.name}, spec.drivers", has or "none"),
-        next="the node plugin and kubelet, which register it",
-        remedy="Check that the node plugin runs there, with kubelet's own --root-dir.",
+        f"Driver {view.driver} is not registered on node {about.name}"
+        + (": no node plugin runs there." if looked and not runs else "."),
+        Proof(
+            f"csinode {about.name}, spec.drivers" + ("; pods of a node plugin" if looked else ""),
+            has + (f"; {plugins}" if looked else ""),
+        ),
+        next="the node plugin and kubelet, which register it"
+        if runs
+        else "you, or the DaemonSet's controller, which starts the node plugin",
+        remedy="Check that the plugin uses kubelet's own --root-dir, and look at its log."
+        if runs
+        else "Check that the DaemonSet of the node plugin exists, tolerates the node's taints and "
+        "selects its labels.",
         command=f"{_PLUGINS}{about.name}",
     )
 

@@ -53,7 +53,7 @@ def _unscheduled(view: View, pod: WatchedPod) -> list[Chain]:
     found: list[Chain] = []
     for each in view.claims:
         if each.claim is None:
-            found += [_claim_missing(view, each).then(symptom)]
+            found += [chain.then(symptom) for chain in _claim_missing(view, each)]
             continue
         wrong = [chain for chain in claim_rules.chains(view, each) if not chain.waits]
         is_bound = each.claim.is_bound
@@ -66,7 +66,9 @@ def _matters(chain: Chain) -> bool:
     return chain.cause in {Cause.VOLUME_MISSING, Cause.CLAIM_LOST}
 
 
-def _claim_missing(view: View, about: ClaimView) -> Chain:
+def _claim_missing(view: View, about: ClaimView) -> list[Chain]:
+    if not view.read("persistentvolumeclaims"):
+        return []
     name = about.key.partition("/")[2]
     refused = refusal_rules.chains(view, name)
     link = Link(
@@ -77,7 +79,7 @@ def _claim_missing(view: View, about: ClaimView) -> Chain:
         remedy="" if refused else "Create the claim, or correct its name in the pod.",
         command="" if refused else f"kubectl -n {about.key.partition('/')[0]} get pvc",
     )
-    return refused[0].then(link) if refused else Chain((link,))
+    return [refused[0].then(link) if refused else Chain((link,))]
 
 
 def _not_scheduled(pod: WatchedPod) -> Link:
@@ -109,7 +111,7 @@ def _starting(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
     for each in view.claims:
         claim = each.claim
         if claim is None:
-            found.append(_claim_missing(view, each))
+            found += _claim_missing(view, each)
         elif not claim.is_bound or claim.deleting:
             found += claim_rules.chains(view, each)
         elif view.node is not None:

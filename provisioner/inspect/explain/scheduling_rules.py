@@ -10,12 +10,13 @@ from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.view_rules import NodeView, View, VolumeView
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.model.claim import Condition
+from provisioner.model.errors import Reason
 from provisioner.model.node import Node
 from provisioner.model.node_affinity import matches
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.sentences import listed
 from provisioner.model.taint import CORDONED, keeps_away
-from provisioner.model.zone import zone_of
+from provisioner.model.zone import allow_node, allowed_zones, zone_of
 
 _AGE = timedelta(seconds=30)
 _FULL = "exceed max volume count"
@@ -36,6 +37,9 @@ def chains(view: View, pod: WatchedPod) -> list[Chain]:
         return [Chain((apart, symptom))]
     if not view.nodes:
         return [Chain((_by_words(pod, condition),))]
+    nowhere = _class_allows_none(view)
+    if nowhere is not None:
+        return [Chain((nowhere, symptom))]
     volumes = [each for each in _volumes(view) if each.persistent_volume is not None]
     near = [node for node in view.nodes if _can_use_all(volumes, node)]
     if not near:
@@ -103,6 +107,31 @@ def _zones_apart(view: View) -> Link | None:
                     remedy="Restore a snapshot of one of them into a new claim in the other's "
                     "zone, and use that.",
                 )
+    return None
+
+
+def _class_allows_none(view: View) -> Link | None:
+    """A class whose allowedTopologies no node meets."""
+    for each in view.claims:
+        found = each.storage_class
+        terms = (found.allowed_topologies or ()) if found else ()
+        is_open = each.claim is not None and not each.claim.spec.volume_name
+        if found is None or not terms or not is_open:
+            continue
+        if not any(allow_node(terms, node.labels) for node in view.nodes):
+            named = allowed_zones(terms)
+            where = f": it allows {listed(named)}" if named else ""
+            return Link(
+                Reason.NO_ZONE,
+                f"No node is where class {found.name} allows volumes{where}.",
+                Proof(
+                    f"storageclass {found.name}, allowedTopologies; all Nodes", "no node matches"
+                ),
+                next="the autoscaler, if one may add nodes there; else you",
+                remedy="Add a node there, or use a class that allows a zone with nodes. "
+                "allowedTopologies cannot be changed: delete the class and create it again.",
+                command="kubectl get nodes -L topology.kubernetes.io/zone",
+            )
     return None
 
 

@@ -6,12 +6,13 @@ from provisioner.inspect.explain import controller_rules, reason_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import SnapshotView, View, newest
+from provisioner.inspect.reading.kind_rules import WatchedSnapshot
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import Reason
-from provisioner.model.volume_snapshot import VolumeSnapshot, VolumeSnapshotContent
+from provisioner.model.volume_snapshot import VolumeSnapshotContent
 
 _SERVED = "v1"
-_BY_CONTROLLER = timedelta(seconds=20)
+_BY_CONTROLLER = timedelta(seconds=5)
 _FAILED = (
     "SnapshotCreationFailed",
     "SnapshotContentCreationFailed",
@@ -79,25 +80,16 @@ def _class_missing(about: SnapshotView) -> Link:
     )
 
 
-def _without_content(view: View, about: SnapshotView, snapshot: VolumeSnapshot) -> Chain:
+def _without_content(view: View, about: SnapshotView, snapshot: WatchedSnapshot) -> Chain:
     if snapshot.content_name and view.read("volumesnapshotcontents"):
-        link = Link(
-            Cause.CONTENT_MISSING,
-            f"VolumeSnapshotContent {snapshot.content_name} of the snapshot does not exist.",
-            Proof(
-                f"snapshot {about.key}, status.boundVolumeSnapshotContentName",
-                snapshot.content_name,
-            ),
-            next="you: somebody has deleted it",
-            remedy="If EC2 still has the snapshot, create a content with its id, and a snapshot of "
-            "that content.",
-            command="aws ec2 describe-snapshots --owner-ids self",
-        )
-        return Chain((link, _not_ready(about)))
-    error = snapshot.status.error if snapshot.status else None
+        return Chain((_content_gone(about, snapshot.content_name), _not_ready(about)))
+    source = snapshot.spec.source.persistent_volume_claim_name
+    if source and about.source is None and view.read("persistentvolumeclaims"):
+        return Chain((_source_missing(about, source), _not_ready(about)))
     told = newest(about.said, *_FAILED, warning=True)
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.SNAPSHOT_WAITS), _not_ready(about)))
+    error = snapshot.status.error if snapshot.status else None
     if error is not None and error.message:
         failed = Link(
             Cause.SNAPSHOT_WAITS,
@@ -107,7 +99,11 @@ def _without_content(view: View, about: SnapshotView, snapshot: VolumeSnapshot) 
         )
         return Chain((failed, _not_ready(about)))
     made = snapshot.metadata.creation_timestamp
-    is_new = made is not None and view.now - made < _BY_CONTROLLER
+    return _unseen(about, is_new=made is not None and view.now - made < _BY_CONTROLLER)
+
+
+def _unseen(about: SnapshotView, *, is_new: bool) -> Chain:
+    """Neither a content nor an error."""
     link = Link(
         Cause.NO_SNAPSHOT_CONTROLLER,
         "Nobody has created a VolumeSnapshotContent for the snapshot.",
@@ -117,6 +113,30 @@ def _without_content(view: View, about: SnapshotView, snapshot: VolumeSnapshot) 
         command="" if is_new else "kubectl get pods -A | grep snapshot-controller",
     )
     return Chain((link, _not_ready(about)), waits=is_new)
+
+
+def _content_gone(about: SnapshotView, name: str) -> Link:
+    return Link(
+        Cause.CONTENT_MISSING,
+        f"VolumeSnapshotContent {name} of the snapshot does not exist.",
+        Proof(f"snapshot {about.key}, status.boundVolumeSnapshotContentName", name),
+        next="you: somebody has deleted it",
+        remedy="If EC2 still has the snapshot, create a content with its id, and a snapshot of "
+        "that content.",
+        command="aws ec2 describe-snapshots --owner-ids self",
+    )
+
+
+def _source_missing(about: SnapshotView, source: str) -> Link:
+    namespace = about.key.partition("/")[0]
+    return Link(
+        Cause.SOURCE_MISSING,
+        f"Claim {namespace}/{source}, of which the snapshot is to be taken, does not exist.",
+        Proof(f"snapshot {about.key}, spec.source.persistentVolumeClaimName", source),
+        next="you",
+        remedy="Create the snapshot again with the name of a claim in its own namespace.",
+        command=f"kubectl -n {namespace} get pvc",
+    )
 
 
 def _of_ready(view: View, about: SnapshotView, content: VolumeSnapshotContent) -> list[Chain]:
@@ -173,7 +193,7 @@ def _not_yet(view: View, about: SnapshotView, content: VolumeSnapshotContent) ->
     return Chain((link,), waits=True)
 
 
-def _deleting(view: View, about: SnapshotView, snapshot: VolumeSnapshot) -> Chain:
+def _deleting(view: View, about: SnapshotView, snapshot: WatchedSnapshot) -> Chain:
     going = Link(
         Cause.FINALIZER_STUCK,
         f"VolumeSnapshot {about.key} is being deleted.",

@@ -53,6 +53,7 @@ class SnapshotView:
 
     Attributes:
         key: namespace/name.
+        source: the claim that it is of.
         ebs: EC2's snapshot; None if EC2 has none of its id, or was not asked.
         versions: in which the API server serves the kind; empty for none.
     """
@@ -61,6 +62,7 @@ class SnapshotView:
     snapshot: WatchedSnapshot | None = None
     content: VolumeSnapshotContent | None = None
     snapshot_class: VolumeSnapshotClass | None = None
+    source: Claim | None = None
     ebs: EbsSnapshot | None = None
     said: tuple[Said, ...] = ()
     versions: tuple[str, ...] = ()

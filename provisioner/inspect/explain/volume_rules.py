@@ -151,9 +151,12 @@ def _foreign(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
         where = f"which is node {node}" if node else "which is no node of this cluster"
         yield Link(
             Reason.VOLUME_IN_USE,
-            f"Volume {volume.volume_id} is attached to instance {each.instance_id}, {where}, "
-            f"but no VolumeAttachment of PersistentVolume {found.name} asks for that.",
-            Proof("EC2 DescribeVolumes, Attachments", f"{each.instance_id}: {each.state}"),
+            f"Volume {volume.volume_id} is attached to instance {each.instance_id}, {where}; "
+            "Kubernetes has not asked for that.",
+            Proof(
+                f"EC2 DescribeVolumes, Attachments; VolumeAttachments of {found.name}",
+                f"{each.instance_id}: {each.state}; none of this instance",
+            ),
             next="you: the controller detaches only what a VolumeAttachment names",
             remedy="Make sure that nothing on that instance uses the volume, then detach it there.",
             command=f"aws ec2 detach-volume --volume-id {volume.volume_id} "

@@ -21,14 +21,19 @@ def path_of(given: str | None, environment: Mapping[str, str], home: Path) -> st
     return None if in_pod or not usual.exists() else str(usual)
 
 
+def path_of_environment(given: str | None) -> str | None:
+    """``path_of`` for this process."""
+    return path_of(given, os.environ, Path.home())
+
+
 def namespace_of(path: str | None, context: str | None) -> str:
     """The namespace of a context of this kubeconfig; "" if it names none or cannot be read.
 
     Several files are read in turn, as kubectl merges them: the first that has the context wins.
     """
-    for each in (path or "").split(os.pathsep):
+    for each in filter(None, (path or "").split(os.pathsep)):
         try:
-            contexts, active = list_kube_config_contexts(each or None)
+            contexts, active = list_kube_config_contexts(each)
         except (ConfigException, OSError, ValueError):
             continue
         chosen: Any = active

@@ -64,7 +64,7 @@ class Release:
 
     @property
     def image(self) -> str:
-        """The name of the image that its pods have; "" before it is installed."""
+        """The name of the image that its pods have; "" while it is not installed."""
         return self._images[-1]
 
     async def install(self, image: ImageArchive, *more: str) -> str:
@@ -81,6 +81,7 @@ class Release:
             SandboxError: the image or the chart is refused, or a pod does not get ready.
         """
         namespace = MANIFESTS / "namespace.yaml"
+        await self._plane.crew.unless_failed(until(self._ended), _WAIT_S, "the last uninstall")
         await kubectl(self._plane, "apply", "--server-side", "-f", str(namespace))
         await self._keys()
         return await self._applied("install", image, *more)
@@ -106,10 +107,15 @@ class Release:
     async def uninstall(self) -> str:
         """Uninstall it, and wait until its pods are gone; what Helm said is left.
 
+        Helm does not wait: it would also wait for the node plugin's namespace, at which Kubernetes
+        looks again only after half of its pods' grace period, 61 s (Kubernetes 1.36,
+        pkg/controller/namespace/namespace_controller.go). A new installation has to.
+
         Raises:
             SandboxError: something does not go.
         """
-        said = await self._helm("uninstall", *self._waiting())
+        said = await self._helm("uninstall")
+        self._images.append("")
         await self._plane.crew.unless_failed(until(self._gone), _WAIT_S, "the end of its pods")
         return said
 
@@ -179,9 +185,15 @@ class Release:
         told = await asyncio.gather(*(self._plane.api.get(path) for path in paths))
         return any("\nebs_provisioner_leader 1.0\n" in each for each in told)
 
+    async def _ended(self) -> bool:
+        """Whether no namespace of ours is still being deleted."""
+        found = await self._plane.api.get("/api/v1/namespaces")
+        all_of_them = [each["metadata"] for each in found["items"]]
+        ending = {each["name"] for each in all_of_them if "deletionTimestamp" in each}
+        return ending.isdisjoint({NAMESPACE, NODE_NAMESPACE})
+
     async def _gone(self) -> bool:
-        # Helm waits only for the Deployments and the DaemonSet; their pods end later. The pod of
-        # helm test has no component.
+        # The pod of helm test has no component.
         paths = [f"/api/v1/namespaces/{each}/pods?{_OURS}" for each in (NAMESPACE, NODE_NAMESPACE)]
         found = await asyncio.gather(*(self._plane.api.get(path) for path in paths))
         return not any(each["items"] for each in found)

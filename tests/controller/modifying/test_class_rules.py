@@ -78,7 +78,7 @@ def a_class(driver: str = DRIVER, **parameters: str) -> VolumeAttributesClass:
     ],
 )
 def test_a_class_is_read(found, is_csi, expected):
-    assert read("gold", found, driver=DRIVER, is_csi=is_csi) == expected
+    assert read("gold", found, is_served=True, driver=DRIVER, is_csi=is_csi) == expected
 
 
 @pytest.mark.parametrize(
@@ -90,10 +90,20 @@ def test_a_class_is_read(found, is_csi, expected):
     ],
 )
 def test_a_class_that_can_never_be_had_says_why(found, is_csi, sentence):
-    broken = read("gold", found, driver=DRIVER, is_csi=is_csi)
+    broken = read("gold", found, is_served=True, driver=DRIVER, is_csi=is_csi)
 
     assert isinstance(broken, Broken)
     assert sentence in broken.message
+
+
+def test_a_class_of_an_api_server_before_1_34_says_what_would_help():
+    """Also one that was found: an API server that was upgraded serves it before we know."""
+    broken = read("gold", None, is_served=False, driver=DRIVER, is_csi=True)
+
+    assert isinstance(broken, Broken)
+    assert "does not serve VolumeAttributesClasses of storage.k8s.io/v1" in broken.message
+    found = read("gold", a_class(iops="4000"), is_served=False, driver=DRIVER, is_csi=True)
+    assert found == Change("gold", Attributes(iops=4000))
 
 
 def test_annotations_ask_where_there_is_no_class():

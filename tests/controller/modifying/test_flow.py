@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 
 import pytest
 
@@ -11,7 +12,7 @@ from provisioner.model.errors import Reason
 from provisioner.model.modification import ModifyRequest
 from provisioner.model.names import MODIFICATIONS
 from tests.controller.modify_cloud import VOLUME, refusal
-from tests.controller.modify_world import World, claim_json, told
+from tests.controller.modify_world import Json, World, claim_json, told
 
 
 def test_a_file_system_is_left_to_kubelet_once_the_volume_has_grown(
@@ -201,9 +202,11 @@ def test_a_class_is_changed_though_the_size_is_refused(monkeypatch: pytest.Monke
     assert world.conditions == {"FileSystemResizePending"}
 
 
-@pytest.mark.parametrize("found", ["missing", "broken", "another driver's"])
+@pytest.mark.parametrize("found", ["missing", "broken", "another driver's", "not served"])
 def test_a_disk_grows_though_its_class_cannot_be_had(found: str, monkeypatch: pytest.MonkeyPatch):
     async def story(world: World) -> None:
+        if found == "not served":
+            world.is_older_than_1_34()
         if found == "broken":
             world.attributes_class("gold", iops="many")
         if found == "another driver's":
@@ -219,6 +222,34 @@ def test_a_disk_grows_though_its_class_cannot_be_had(found: str, monkeypatch: py
     assert status is not None
     assert status.status == ("Pending" if found == "missing" else "Infeasible")
     assert world.reasons.count("VolumeModifyFailed") == 1
+
+
+def test_before_1_34_the_claim_says_why_its_class_is_not_applied_until_an_upgrade(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """As on EKS: the API server has v1beta1 only, so claims name classes that we cannot read."""
+    before: list[Json] = []
+
+    async def story(world: World) -> None:
+        world.is_older_than_1_34()
+        world.ask(attributes="gold")
+        await world.run(60)
+        before.append(copy.deepcopy(world.objects["claim"]["status"]))
+        world.is_upgraded()
+        world.attributes_class("gold", iops="4000")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    [status] = before
+    [said] = [each for each in status["conditions"] if each["type"] == "ModifyVolumeError"]
+    assert "VolumeAttributesClass 'gold' cannot be read" in said["message"]
+    assert "Kubernetes has from 1.34 on" in said["message"]
+    assert status["modifyVolumeStatus"]["status"] == "Infeasible"
+    assert world.reasons.count("VolumeModifyFailed") == 1
+    assert world.cloud.sent == [ModifyRequest(VOLUME, None, None, 4000, None)]
+    assert world.claim.current_attributes_class_name == "gold"
+    assert world.conditions == set()
 
 
 def test_a_class_that_comes_late_is_taken(monkeypatch: pytest.MonkeyPatch):

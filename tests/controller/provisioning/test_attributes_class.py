@@ -23,9 +23,11 @@ def gold(driver: str = DRIVER, **parameters: str) -> VolumeAttributesClass:
     )
 
 
-def made(found: VolumeAttributesClass | None, **of_class: str) -> ReadClass | Refuse:
+def made(
+    found: VolumeAttributesClass | None, *, is_served: bool = True, **of_class: str
+) -> ReadClass | Refuse:
     read = storage_class_rules.read(a_class(parameters=of_class))
-    return with_class(CLAIM, read, found, driver=DRIVER)
+    return with_class(CLAIM, read, found, is_served=is_served, driver=DRIVER)
 
 
 def test_what_its_attributes_class_says_counts_more_than_its_class():
@@ -76,10 +78,19 @@ def test_what_cannot_be_is_said_once(found, reason, sentence):
     assert sentence in refused.message
 
 
+def test_before_1_34_no_volume_is_made_without_the_class_that_it_was_to_have():
+    refused = made(None, is_served=False)
+
+    assert isinstance(refused, Refuse)
+    assert refused.reason is Reason.INVALID_CLASS
+    assert refused.settled
+    assert "upgrade, or use a claim without a class" in refused.message
+
+
 def test_an_in_tree_volume_can_have_no_attributes_class():
     read = storage_class_rules.read(a_class(provisioner="kubernetes.io/aws-ebs"))
 
-    refused = with_class(CLAIM, read, gold(), driver=DRIVER)
+    refused = with_class(CLAIM, read, gold(), is_served=True, driver=DRIVER)
 
     assert isinstance(refused, Refuse)
     assert "uses the in-tree plugin" in refused.message

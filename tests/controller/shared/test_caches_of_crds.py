@@ -88,7 +88,7 @@ async def test_an_older_kubernetes_without_crds_costs_one_line_a_kind_that_names
         "VolumeAttributesClass",
         *("VolumeSnapshot", "VolumeSnapshotContent", "VolumeSnapshotClass"),
     }
-    assert "serves the kind from 1.34 on" in told["VolumeAttributesClass"]["left_out"]
+    assert "serves the kind as v1 from 1.34 on" in told["VolumeAttributesClass"]["left_out"]
     assert "install the CRDs" in told["VolumeSnapshot"]["left_out"]
 
 

@@ -11,8 +11,9 @@ from msgspec import structs
 from provisioner.inspect.explain.view_rules import ClaimView, ControllerView, Said
 from provisioner.model.claim import DataSource
 from provisioner.model.errors import Reason
-from tests.builders import a_class
+from tests.builders import a_class, a_term
 from tests.inspect.explain.views import (
+    LONG_AGO,
     NOW,
     causes,
     chains,
@@ -20,6 +21,7 @@ from tests.inspect.explain.views import (
     claim_view,
     first_causes,
     led,
+    node_of,
     pod_of,
     refused,
     said,
@@ -54,10 +56,20 @@ def test_a_claim_that_waits_for_a_pod_is_not_wrong():
     assert "No pod uses the claim yet" in chain.links[0].sentence
 
 
-def test_a_claim_whose_pod_is_not_scheduled_names_the_pod():
-    waiting = claim_view(storage_class=a_class(waits=True), users=(pod_of(node=""),))
+def test_a_claim_whose_pod_is_not_scheduled_says_why():
+    pod = pod_of(node="", message="0/3 nodes are available: 3 Insufficient cpu.")
+    waiting = claim_view(storage_class=a_class(waits=True), users=(pod,))
     (chain,) = chains(view(claims=(waiting,)))
-    assert chain.links[0].command == "kubectl ebs explain pod shop/web-0"
+    assert [str(each.cause) for each in chain.links] == ["NoNodeFits", "WaitsForPod"]
+    assert "Insufficient cpu" in chain.links[0].proof.seen
+
+
+def test_a_class_whose_zones_have_no_node():
+    allowed = [a_term(zone=["us-east-1f"])]
+    pod = pod_of(node="", message="0/3 nodes are available")
+    waiting = claim_view(storage_class=a_class(waits=True, allowed=allowed), users=(pod,))
+    (chain,) = chains(view(claims=(waiting,), nodes=(node_of(),)))
+    assert chain.cause is Reason.NO_ZONE
 
 
 def test_a_class_that_can_never_work():
@@ -89,10 +101,16 @@ def test_what_ec2_refuses_is_told_with_the_advice_of_the_events(reason: Reason):
     assert chain.links[0].proof.seen.startswith(reason)
 
 
-def test_the_newest_event_counts():
-    old = refused(Reason.QUOTA_EXCEEDED)
-    new = said("being created", "Provisioning", warning=False, at=NOW)
-    (chain,) = chains(view(claims=(claim_view(said=(old, new)),)))
+def test_a_failure_counts_although_the_next_try_goes_on():
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    told = (refused(Reason.QUOTA_EXCEEDED), going)
+    assert pending(said=told) == ["QuotaExceeded"]
+
+
+def test_a_failure_of_long_ago_does_not_count():
+    old = said("QuotaExceeded: …", reason=Reason.QUOTA_EXCEEDED, at=LONG_AGO)
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    (chain,) = chains(view(claims=(claim_view(said=(old, going)),)))
     assert (str(chain.cause), chain.waits) == ("Provisioning", True)
 
 

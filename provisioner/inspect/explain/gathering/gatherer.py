@@ -26,9 +26,18 @@ from provisioner.kube.resources import (
     STORAGE_CLASSES,
 )
 from provisioner.model.claim import Claim
+from provisioner.model.errors import KubeError
+from provisioner.model.meta import KubeObject
 
 _GROUP = "snapshot.storage.k8s.io"
 _NO_EC2 = "EC2"
+_PLURALS = {
+    "pod": "pods",
+    "pvc": "persistentvolumeclaims",
+    "pv": "persistentvolumes",
+    "node": "nodes",
+    "snapshot": "volumesnapshots",
+}
 
 
 class Gatherer:
@@ -41,7 +50,11 @@ class Gatherer:
         self._volumes = Volumes(readers, driver)
 
     async def view(self, target: ObjectName) -> View:
-        """All that is known around the object."""
+        """All that is known around the object.
+
+        Raises:
+            KubeError: the object itself could not be read.
+        """
         start = View(target, self._driver, datetime.now(UTC))
         around = {
             "pod": self._of_pod,
@@ -53,9 +66,17 @@ class Gatherer:
         found, working = await asyncio.gather(
             around(start), controller(self._cluster, self._driver, start.now)
         )
+        self._check_read(target, found)
         unread = {each.what for each in (*self._cluster.gaps, *self._cloud.gaps)}
         unread |= {_NO_EC2} if self._cloud.calls is None else set()
         return replace(found, controller=working, unread=frozenset(unread))
+
+    def _check_read(self, target: ObjectName, found: View) -> None:
+        """Raise why the object itself could not be read: then nothing can be said of it."""
+        plural, of_it = _PLURALS[target.kind], _object_of(found)
+        for gap in self._cluster.gaps:
+            if of_it is None and gap.what == f"get {plural}":
+                raise KubeError(gap.reason, gap.message)
 
     async def _of_pod(self, view: View) -> View:
         target = view.target
@@ -84,7 +105,9 @@ class Gatherer:
         phase = found.claim.status.phase if found.claim.status else ""
         if found.claim.deleting or phase != "Bound":
             found = replace(found, users=await self._users(found.key))
-        return replace(view, claims=(found,))
+        around = replace(view, claims=(found,))
+        unplaced = any(not each.node_name for each in found.users)
+        return await self._with_nodes(around) if unplaced else around
 
     async def _of_volume(self, view: View) -> View:
         return replace(view, volume=await self._volumes.view(view.target.name, whole=True))
@@ -177,7 +200,8 @@ class Gatherer:
         snapshot = await self._cluster.one(WATCHED_SNAPSHOTS, name, namespace)
         if snapshot is None:
             return found
-        said, content, snapshot_class = await asyncio.gather(
+        source = snapshot.spec.source.persistent_volume_claim_name
+        said, content, snapshot_class, claim = await asyncio.gather(
             told.about(self._cluster, f"snapshot {found.key}", snapshot),
             self._cluster.one(SNAPSHOT_CONTENTS, snapshot.content_name)
             if snapshot.content_name
@@ -185,6 +209,7 @@ class Gatherer:
             self._cluster.one(SNAPSHOT_CLASSES, snapshot.spec.volume_snapshot_class_name)
             if snapshot.spec.volume_snapshot_class_name
             else asyncio.sleep(0),
+            self._cluster.one(CLAIMS, source, namespace) if source else asyncio.sleep(0),
         )
         of_content = (
             await told.about(self._cluster, f"content {content.name}", content) if content else ()
@@ -196,6 +221,22 @@ class Gatherer:
             snapshot=snapshot,
             content=content,
             snapshot_class=snapshot_class,
+            source=claim,
             ebs=ebs,
             said=(*said, *of_content),
         )
+
+
+def _object_of(view: View) -> KubeObject | None:
+    """The object that is asked about, None if it was not found."""
+    match view.target.kind:
+        case "pod":
+            return view.pod
+        case "pvc":
+            return view.claims[0].claim
+        case "pv":
+            return view.volume.persistent_volume if view.volume else None
+        case "node":
+            return view.node.node if view.node else None
+        case _:
+            return view.snapshot.snapshot if view.snapshot else None

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from provisioner.inspect.explain.chain_rules import Chain, Explanation, Link
+from provisioner.inspect.explain import reason_rules
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Explanation, Link
+from provisioner.inspect.explain.printing.cause_words import MEANING
 from provisioner.inspect.terminal.table_rules import wrapped
 from provisioner.model.errors import Reason
-from provisioner.model.reasons import ADVICE
 from provisioner.model.sentences import printable
 
 _INDENT = "   "
@@ -81,15 +82,22 @@ def _link(link: Link) -> dict[str, Any]:
     }
 
 
-def reason_lines(reason: Reason, *, width: int) -> Iterator[str]:
+def advice_lines(cause: Cause | Reason, *, width: int) -> Iterator[str]:
     """What ``explain reason`` says."""
-    advice = ADVICE[reason]
-    yield str(reason)
-    yield from wrapped(advice.meaning.replace("`", ""), width=width, indent=_INDENT)
-    yield from wrapped(f"what helps: {advice.remedy.replace('`', '')}", width=width, indent=_INDENT)
+    yield str(cause)
+    meaning, remedy = _advice_on(cause)
+    yield from wrapped(meaning, width=width, indent=_INDENT)
+    if remedy:
+        yield from wrapped(f"what helps: {remedy}", width=width, indent=_INDENT)
 
 
-def reason_json(reason: Reason) -> dict[str, str]:
+def advice_json(cause: Cause | Reason) -> dict[str, str]:
     """The same for programs."""
-    advice = ADVICE[reason]
-    return {"reason": str(reason), "meaning": advice.meaning, "remedy": advice.remedy}
+    meaning, remedy = _advice_on(cause)
+    return {"reason": str(cause), "meaning": meaning, "remedy": remedy}
+
+
+def _advice_on(cause: Cause | Reason) -> tuple[str, str]:
+    if isinstance(cause, Cause):
+        return MEANING[cause], "explain the object: it says what helps there."
+    return reason_rules.meaning(cause), reason_rules.remedy(cause)

@@ -1,0 +1,1 @@
+"""Completion: what may follow, for the shells' own scripts and for kubectl."""

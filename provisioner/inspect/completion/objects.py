@@ -1,0 +1,61 @@
+"""Names of objects, from the cluster, while somebody writes one; nothing is said on a failure."""
+
+import asyncio
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from provisioner.inspect.completion import answer_rules
+from provisioner.inspect.object_name_rules import KINDS
+from provisioner.inspect.reading import kubeconfig
+from provisioner.kube.client import KubeClient
+from provisioner.kube.resources import (
+    CLAIMS,
+    NODES,
+    PERSISTENT_VOLUMES,
+    PODS,
+    VOLUME_SNAPSHOTS,
+    Resource,
+)
+from provisioner.model.errors import StorageError
+
+_PATIENCE_S = 2.0
+_MOST = 500  # one page: nobody chooses among more
+_RESOURCES: dict[str, Resource[Any]] = {
+    "pod": PODS,
+    "pvc": CLAIMS,
+    "pv": PERSISTENT_VOLUMES,
+    "node": NODES,
+    "snapshot": VOLUME_SNAPSHOTS,
+}
+
+
+def object_words(
+    ctx: click.Context, param: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """What may follow in ``KIND NAME``: kinds, and then names of that kind."""
+    words = tuple(ctx.params.get(param.name or "") or ())
+    if not words:
+        return [CompletionItem(each) for each in answer_rules.matching(KINDS, incomplete)]
+    kind = answer_rules.kind_of(words)
+    if not kind or len(words) > 1:
+        return []
+    try:
+        names = asyncio.run(_names(ctx, kind))
+    except (StorageError, TimeoutError, OSError):
+        return []
+    return [CompletionItem(each) for each in answer_rules.matching(names, incomplete)]
+
+
+async def _names(ctx: click.Context, kind: str) -> list[str]:
+    """Names in the namespace that is meant, or with theirs for a kind of all namespaces."""
+    path, context = ctx.params.get("given_kubeconfig"), ctx.params.get("context")
+    found = kubeconfig.path_of_environment(path)
+    resource = _RESOURCES[kind]
+    namespace = ctx.params.get("namespace") or kubeconfig.namespace_of(found, context) or "default"
+    where = "" if kind in {"pv", "node"} else namespace
+    async with asyncio.timeout(_PATIENCE_S):
+        async with await KubeClient.connect(kubeconfig=found, context=context) as client:
+            listing = await client.list(resource, namespace=where, most=_MOST)
+    return [each.name for each in listing.items]

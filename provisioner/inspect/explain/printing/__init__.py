@@ -1,0 +1,1 @@
+"""How an explanation is printed, and what each cause means."""

@@ -1,0 +1,67 @@
+"""What each cause means that is no reason of an event: docs/explain.md and ``explain reason``."""
+
+from provisioner.inspect.explain.chain_rules import Cause
+
+MEANING: dict[Cause, str] = {
+    Cause.OBJECT_MISSING: "There is no such object.",
+    Cause.ADMISSION_DENIED: "An admission webhook or policy refuses the object.",
+    Cause.RESOURCE_QUOTA: "A ResourceQuota of the namespace is used up.",
+    Cause.WEBHOOK_UNREACHABLE: "The API server cannot ask a webhook that has to be asked.",
+    Cause.CLAIM_MISSING: "The pod names a claim that does not exist.",
+    Cause.CLAIM_NOT_BOUND: "The claim has no volume.",
+    Cause.NO_NODE_IN_ZONE: "No node is in the zone of the pod's volume.",
+    Cause.POD_EXCLUDES_ZONE: "The pod's selector or affinity excludes the zone of its volume.",
+    Cause.ZONES_DIFFER: "No zone has all of the pod's volumes.",
+    Cause.NODES_FULL: "The nodes that could take the pod take no more volumes.",
+    Cause.TAINTED: "The nodes that could take the pod have a taint that it does not tolerate.",
+    Cause.UNSCHEDULABLE: "The scheduler finds no node, for a reason that it names.",
+    Cause.NOT_SCHEDULED: "The scheduler has not chosen a node.",
+    Cause.POD_WAITS: "The pod waits for its volumes, or ends.",
+    Cause.CONTAINER_FAILS: "The volumes are mounted; a container does not start.",
+    Cause.NOT_ATTACHED: "The volume is not attached to the node of the pod.",
+    Cause.OTHER_NODE: "The volume is still attached to another node.",
+    Cause.ATTACHMENT_STUCK: "A VolumeAttachment is being deleted, and a finalizer keeps it.",
+    Cause.ATTACHMENT_UNKNOWN: "Kubernetes has the volume attached, and EC2 has not.",
+    Cause.ATTACHMENT_MISSING: "Nobody has created a VolumeAttachment.",
+    Cause.NOT_MOUNTED: "Kubelet cannot mount the volume, for a reason that it names.",
+    Cause.WAITS_FOR_POD: "The claim gets its volume with its first pod.",
+    Cause.CLASS_NONE: "The claim has no class, so nobody provisions a volume.",
+    Cause.CLASS_NOT_OURS: "The object belongs to another driver.",
+    Cause.VOLUME_MISSING: "The claim names a PersistentVolume that does not exist.",
+    Cause.VOLUME_TAKEN: "The claim names a PersistentVolume of another claim.",
+    Cause.POPULATOR_MISSING: "The claim's source needs a populator, and none has filled it.",
+    Cause.SOURCE_MISSING: "The source of the claim or snapshot does not exist.",
+    Cause.SOURCE_NOT_READY: "The source of the claim is not ready yet.",
+    Cause.CLAIM_LOST: "The PersistentVolume of the claim was deleted.",
+    Cause.CLAIM_IN_USE: "The claim is being deleted, and a pod still uses it.",
+    Cause.PROVISIONING: "The volume is being created.",
+    Cause.GROWS: "The volume does not have its new size yet.",
+    Cause.FILE_SYSTEM_WAITS: "The volume has grown; its file system grows while a pod uses it.",
+    Cause.MODIFYING: "The volume does not have its VolumeAttributesClass yet.",
+    Cause.RELEASED: "The claim of the PersistentVolume is gone.",
+    Cause.FINALIZER_STUCK: "The object is being deleted, and a finalizer keeps it.",
+    Cause.VOLUME_FAULTY: "EC2 has lost the volume.",
+    Cause.NO_CONTROLLER: "Nobody holds the lease: no controller works.",
+    Cause.LEASE_EXPIRED: "The holder of the lease no longer renews it.",
+    Cause.LEASE_SPLIT: "Two controllers share the leases, so ours does nothing.",
+    Cause.NODE_GONE: "The Node no longer exists.",
+    Cause.NODE_NOT_READY: "The kubelet of the node does not report, or reports a problem.",
+    Cause.NODE_PLUGIN_FAILS: "The node plugin's pod on the node is not ready.",
+    Cause.DRIVER_NOT_REGISTERED: "The driver is not registered on the node.",
+    Cause.STARTUP_TAINT: "The node keeps the taint that waits for the node plugin.",
+    Cause.LIMIT_UNKNOWN: "The driver is registered without a number of volumes.",
+    Cause.NODE_FULL: "The node takes no more volumes.",
+    Cause.NO_ZONE_LABEL: "The node has no zone label.",
+    Cause.WRONG_ZONE_LABEL: "The node's zone label differs from its instance's zone.",
+    Cause.NO_SNAPSHOT_KINDS: "The cluster does not serve VolumeSnapshots in version v1.",
+    Cause.NO_SNAPSHOT_CONTROLLER: "The snapshot-controller has not seen the snapshot.",
+    Cause.SNAPSHOT_CLASS_MISSING: "The VolumeSnapshotClass does not exist.",
+    Cause.CONTENT_MISSING: "The VolumeSnapshotContent of the snapshot does not exist.",
+    Cause.SNAPSHOT_WAITS: "The snapshot is not ready yet.",
+}
+
+
+def markdown() -> str:
+    """The table of docs/explain.md."""
+    rows = (f"| `{cause}` | {meaning} |" for cause, meaning in MEANING.items())
+    return "\n".join(("| cause | meaning |", "|---|---|", *rows))

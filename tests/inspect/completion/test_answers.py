@@ -1,0 +1,75 @@
+"""What kubectl is answered after a press of TAB."""
+
+import asyncio
+
+import pytest
+
+from provisioner.inspect.completion import answer_rules, objects
+from provisioner.inspect.completion.command import answer
+
+
+def values(*words: str) -> list[str]:
+    *found, directive = answer(words)
+    assert directive in {answer_rules.FILES, answer_rules.NO_FILES}
+    return [line.partition("\t")[0] for line in found]
+
+
+def test_commands_are_completed_with_their_help():
+    assert "doctor" in values("")
+    assert values("doc") == ["doctor"]
+    assert answer(["doc"])[0].startswith("doctor\tCheck what")
+
+
+def test_no_word_at_all_is_an_empty_one():
+    assert answer([]) == answer([""])
+
+
+def test_kinds_are_completed():
+    assert values("explain", "p") == ["pod", "pv", "pvc"]
+
+
+def test_options_and_their_values_are_completed():
+    assert {"--role", "--as-controller", "--output"} <= set(values("doctor", "--"))
+    assert values("doctor", "-o", "j") == ["json", "junit"]
+
+
+def test_an_unknown_command_has_no_completion():
+    assert values("no-such-command", "x") == []
+
+
+@pytest.fixture
+def cluster_of(monkeypatch: pytest.MonkeyPatch):
+    def of(names: object) -> list[str]:
+        asked: list[str] = []
+
+        async def read(_: object, kind: str) -> list[str]:
+            asked.append(kind)
+            await asyncio.sleep(0)
+            if isinstance(names, Exception):
+                raise names
+            return list(names)  # type: ignore[call-overload, no-any-return]
+
+        monkeypatch.setattr(objects, "_names", read)
+        return asked
+
+    return of
+
+
+def test_names_are_those_of_the_kind_that_is_named(cluster_of):
+    asked = cluster_of(["web-1", "web-0", "db-0"])
+
+    assert values("explain", "pods", "web") == ["web-0", "web-1"]
+    assert values("explain", "pvc", "") == ["db-0", "web-0", "web-1"]
+    assert values("explain", "pvc", "web-0", "") == []
+    assert asked == ["pod", "pvc"]
+
+
+def test_a_cluster_that_does_not_answer_completes_nothing(cluster_of):
+    cluster_of(TimeoutError())
+
+    assert values("explain", "pod", "") == []
+
+
+def test_files_are_left_to_the_shell_where_an_option_wants_one():
+    assert list(answer_rules.lines([], files=True)) == [":0"]
+    assert list(answer_rules.lines([("a", "x\ny")], files=False)) == ["a\tx", ":4"]

@@ -1,0 +1,399 @@
+"""What each check says, of evidence that differs in one thing from that of a sound cluster."""
+
+import base64
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from provisioner.inspect.doctor.check_rules import Check, Verdict, exit_status
+from provisioner.inspect.doctor.evidence_rules import Clock, Evidence, KeyTry, Quota, Try
+from provisioner.inspect.doctor.right_rules import NOT_IN_AWS_POLICY, Samples, attempts
+from provisioner.inspect.reading.setup_kind_rules import CustomResource, WebhookConfiguration
+from provisioner.model.claim import Claim
+from provisioner.model.node import Node
+from provisioner.model.taint import Taint
+from provisioner.model.volume_snapshot import VolumeSnapshot
+from tests.inspect.doctor import evidence as e
+from tests.inspect.doctor.evidence import SOUND, checked, with_cloud, with_cluster
+
+ENCRYPTED = "arn:aws:kms:us-east-1:123456789012:key/1"
+YES = Try("CreateVolume", "a new volume", "DryRunOperation", "")
+NO = Try("CreateVolume", "a new volume", "UnauthorizedOperation", "You are not authorized.")
+
+
+def claim(**spec: Any) -> Claim:
+    document = {"metadata": {"name": "data", "namespace": "shop"}, "spec": spec}
+    return e.read(Claim, document)
+
+
+def default_class(name: str) -> Any:
+    marked = {
+        "metadata": {
+            "name": name,
+            "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+        },
+        "provisioner": e.DRIVER,
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }
+    return e.read(type(e.storage_class()), marked)
+
+
+def webhook(bundle: str = "", policy: str = "Ignore") -> WebhookConfiguration:
+    client = {"service": {"namespace": "ebs", "name": "ebs-webhook"}, "caBundle": bundle}
+    hook = {"name": "pods.ebs-provisioner.io", "clientConfig": client, "failurePolicy": policy}
+    document = {"metadata": {"name": "ebs-webhook"}, "webhooks": [hook]}
+    return e.read(WebhookConfiguration, document)
+
+
+def tainted(key: str) -> Node:
+    return e.node(taints=[{"key": key, "effect": "NoSchedule"}])
+
+
+def crd(plural: str, *versions: str, stored: tuple[str, ...] = ("v1",)) -> CustomResource:
+    served = [{"name": each, "served": True, "storage": each == "v1"} for each in versions]
+    name = f"{plural}.snapshot.storage.k8s.io"
+    document = {
+        "metadata": {"name": name},
+        "spec": {"versions": served},
+        "status": {"storedVersions": list(stored)},
+    }
+    return e.read(CustomResource, document)
+
+
+def crds(*made: CustomResource) -> dict[str, CustomResource]:
+    return {each.name: each for each in made}
+
+
+PLURALS = ("volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses")
+MAIN = "ebs-csi-aws-com"
+JUNK = base64.b64encode(b"no certificate").decode()
+
+BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
+    ("driver-object", Verdict.FAILED, with_cluster(csi_driver=None), "there is no CSIDriver"),
+    ("driver-on-nodes", Verdict.FAILED, with_cluster(csi_nodes=[]), "CSINode node-1"),
+    ("leases-held", Verdict.FAILED, with_cluster(leases={}), "no controller has ever run"),
+    (
+        "leases-held",
+        Verdict.FAILED,
+        with_cluster(leases=e.leases(**{MAIN: e.lease(MAIN, ago_s=300)})),
+        "300 s ago",
+    ),
+    (
+        "leases-held",
+        Verdict.FAILED,
+        with_cluster(leases=e.leases(**{MAIN: e.lease(MAIN, holder="")})),
+        f"Lease {MAIN} has no holder",
+    ),
+    (
+        "leases-one-holder",
+        Verdict.FAILED,
+        with_cluster(leases=e.leases(**{MAIN: e.lease(MAIN, holder="ebs-csi-controller-0")})),
+        f"{MAIN} by ebs-csi-controller-0",
+    ),
+    (
+        "one-controller",
+        Verdict.WARNING,
+        with_cluster(
+            deployments=[
+                e.deployment("controller", "controller"),
+                e.deployment("ebs-csi-controller", "csi-driver"),
+            ]
+        ),
+        "Deployment ebs/ebs-csi-controller",
+    ),
+    (
+        "controller-ready",
+        Verdict.FAILED,
+        with_cluster(deployments=[e.deployment("controller", "controller", ready=0)]),
+        "0 of 2 ready",
+    ),
+    (
+        "kubernetes-versions",
+        Verdict.WARNING,
+        with_cluster(server_version="v1.35.1"),
+        "newer than the API server",
+    ),
+    (
+        "classes",
+        Verdict.FAILED,
+        with_cluster(classes=[e.storage_class("bad", iops="1")]),
+        "StorageClass bad",
+    ),
+    (
+        "default-class",
+        Verdict.WARNING,
+        with_cluster(classes=[default_class("a"), default_class("b")]),
+        "StorageClasses a, b",
+    ),
+    ("default-class", Verdict.WARNING, with_cluster(claims=[claim()]), "shop/data"),
+    (
+        "claims-of-no-class",
+        Verdict.FAILED,
+        with_cluster(claims=[claim(storageClassName="gone")]),
+        "StorageClass gone",
+    ),
+    (
+        "snapshot-crds",
+        Verdict.FAILED,
+        with_cluster(custom_resources=crds(crd(PLURALS[0], "v1beta1"))),
+        "does not serve v1",
+    ),
+    (
+        "snapshot-crds",
+        Verdict.WARNING,
+        with_cluster(
+            custom_resources=crds(*(crd(each, "v1", stored=("v1beta1", "v1")) for each in PLURALS))
+        ),
+        "still stores v1beta1",
+    ),
+    (
+        "snapshot-controller",
+        Verdict.FAILED,
+        with_cluster(
+            custom_resources=crds(*(crd(each, "v1") for each in PLURALS)),
+            snapshots=[
+                e.read(VolumeSnapshot, {"metadata": {"name": "s", "creationTimestamp": e.OLD}})
+            ],
+        ),
+        "VolumeSnapshot s",
+    ),
+    ("webhook-reachable", Verdict.FAILED, with_cluster(webhooks=[webhook()]), "ebs/ebs-webhook"),
+    ("webhook-ca", Verdict.FAILED, with_cluster(webhooks=[webhook()]), "it is empty"),
+    ("webhook-ca", Verdict.FAILED, with_cluster(webhooks=[webhook(JUNK)]), "cannot be read"),
+    (
+        "webhook-failure-policy",
+        Verdict.WARNING,
+        with_cluster(webhooks=[webhook(policy="Fail")]),
+        "pods.ebs-provisioner.io",
+    ),
+    (
+        "startup-taints",
+        Verdict.FAILED,
+        with_cluster(nodes=[tainted(f"{e.DRIVER}/agent-not-ready")]),
+        "agent-not-ready since 2026-11-23T10:00Z",
+    ),
+    (
+        "out-of-service",
+        Verdict.FAILED,
+        with_cluster(nodes=[tainted("node.kubernetes.io/out-of-service")]),
+        "Node node-1",
+    ),
+    (
+        "zone-labels",
+        Verdict.FAILED,
+        with_cloud(instances={e.INSTANCE: e.instance(zone="us-east-1b")}),
+        "EC2 has i-0123456789abcdef0 in us-east-1b",
+    ),
+    (
+        "instances",
+        Verdict.FAILED,
+        with_cloud(instances={e.INSTANCE: e.instance(state="terminated")}),
+        "which is terminated",
+    ),
+    ("node-limits", Verdict.WARNING, with_cluster(csi_nodes=[e.csi_node(count=1)]), "is full"),
+    ("node-limits", Verdict.WARNING, with_cluster(csi_nodes=[e.csi_node(count=None)]), "no limit"),
+    (
+        "node-limits",
+        Verdict.WARNING,
+        replace(
+            with_cloud(
+                instances={e.INSTANCE: e.instance(volume_ids=("vol-root", "vol-x", "vol-y"))}
+            ),
+            cluster=replace(e.CLUSTER, csi_nodes=[e.csi_node(count=2)]),
+        ),
+        "2 that no VolumeAttachment names",
+    ),
+    (
+        "hop-limit",
+        Verdict.WARNING,
+        with_cloud(instances={e.INSTANCE: e.instance(hop_limit=1)}),
+        "HttpPutResponseHopLimit 1",
+    ),
+    (
+        "stuck-deletions",
+        Verdict.FAILED,
+        with_cluster(
+            volumes=[e.persistent_volume(deletionTimestamp=e.OLD, finalizers=["a.example/x"])]
+        ),
+        "held by a.example/x",
+    ),
+    (
+        "stuck-attachments",
+        Verdict.FAILED,
+        with_cluster(attachments=[e.attachment(attached=False)]),
+        "waits since",
+    ),
+    (
+        "stuck-attachments",
+        Verdict.FAILED,
+        with_cluster(attachments=[e.attachment("gone")]),
+        "this Node does not exist",
+    ),
+    ("volumes-exist", Verdict.FAILED, with_cloud(volumes={}), e.VOLUME),
+    (
+        "volume-zones",
+        Verdict.FAILED,
+        with_cluster(volumes=[e.persistent_volume("us-east-1b")]),
+        "bound to us-east-1b",
+    ),
+    (
+        "attached-elsewhere",
+        Verdict.WARNING,
+        with_cloud(volumes={e.VOLUME: e.volume("i-0000000000000000f")}),
+        "i-0000000000000000f",
+    ),
+    (
+        "region",
+        Verdict.FAILED,
+        with_cloud(region="eu-west-1"),
+        "EC2 is asked in eu-west-1, but",
+    ),
+    ("account", Verdict.FAILED, with_cloud(volumes={}, instances={}), "knows none of 1 instances"),
+    ("clocks", Verdict.WARNING, replace(SOUND, clocks=[Clock("API server", 60.0)]), "+60 s"),
+    ("clocks", Verdict.FAILED, replace(SOUND, clocks=[Clock("AWS sts", -600.0)]), "-600 s"),
+    (
+        "quota-L-1",
+        Verdict.WARNING,
+        with_cloud(quotas=[Quota("L-1", "Storage", 50, 45, "TiB")]),
+        "45.00 of 50 TiB (90%)",
+    ),
+    (
+        "quota-L-1",
+        Verdict.FAILED,
+        with_cloud(quotas=[Quota("L-1", "Storage", 50, 50, "TiB")]),
+        "(100%)",
+    ),
+    ("iam-CreateVolume", Verdict.FAILED, with_cloud(tries=[NO]), "UnauthorizedOperation"),
+    (
+        "iam-CreateVolume",
+        Verdict.UNKNOWN,
+        with_cloud(tries=[NO], is_controllers=False),
+        "not the controller's identity",
+    ),
+    ("iam", Verdict.UNKNOWN, with_cloud(refused="AccessDenied"), "AccessDenied"),
+    (
+        "kms-gp3",
+        Verdict.FAILED,
+        with_cloud(keys=[KeyTry("gp3", ENCRYPTED, YES, state="PendingDeletion")]),
+        "PendingDeletion",
+    ),
+    (
+        "kms-gp3",
+        Verdict.FAILED,
+        with_cloud(keys=[KeyTry("gp3", ENCRYPTED, YES, refusal="NotFoundException: no")]),
+        "KMS does not have",
+    ),
+    (
+        "kms-gp3",
+        Verdict.UNKNOWN,
+        with_cloud(keys=[KeyTry("gp3", ENCRYPTED, YES, refusal="AccessDeniedException: no")]),
+        "cannot show a missing right",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("check_id", "verdict", "seen", "proof"),
+    BROKEN,
+    ids=[f"{each[0]}-{number}" for number, each in enumerate(BROKEN)],
+)
+def test_what_is_broken_is_said_with_proof_and_remedy(
+    check_id: str, verdict: Verdict, seen: Evidence, proof: str
+):
+    found = checked(seen)[check_id]
+
+    assert found.verdict is verdict
+    assert proof in found.proof
+    assert found.remedy or verdict is Verdict.UNKNOWN
+
+
+def test_nothing_is_wrong_with_a_sound_cluster():
+    found = checked(SOUND)
+
+    assert len(found) >= 40
+    trouble = {Verdict.FAILED, Verdict.WARNING}
+    assert {each.id for each in found.values() if each.verdict in trouble} == set()
+    assert not [each.id for each in found.values() if each.verdict is Verdict.OK and each.remedy]
+
+
+def test_each_break_is_named_by_its_own_check_alone():
+    """Those beside it follow from the break: no volume is found where nothing is."""
+    beside = {
+        "leases-held": {"leases-one-holder"},
+        "account": {"volumes-exist", "instances"},
+        "instances": {"account"},
+        "webhook-reachable": {"webhook-ca"},
+        "webhook-ca": {"webhook-reachable"},
+        "webhook-failure-policy": {"webhook-reachable", "webhook-ca"},
+        "snapshot-controller": {"snapshot-crds"},
+        "stuck-attachments": {"attached-elsewhere"},
+        "volumes-exist": {"account"},
+        "node-limits": {"attached-elsewhere"},
+    }
+    for check_id, verdict, seen, _ in BROKEN:
+        if verdict is Verdict.UNKNOWN:
+            continue
+        trouble = {Verdict.FAILED, Verdict.WARNING}
+        named = {each.id for each in checked(seen).values() if each.verdict in trouble}
+        assert named - {check_id} <= beside.get(check_id, set()), (check_id, named)
+
+
+def test_what_could_not_be_read_is_unknown_and_fails_nothing():
+    kinds = ("nodes", "csinodes", "leases", "persistentvolumes", "DescribeVolumes", "deployments")
+    gaps = {each: f"cannot list {each}: forbidden" for each in kinds}
+    found = checked(replace(SOUND, gaps=gaps))
+
+    unknown = {each.id for each in found.values() if each.verdict is Verdict.UNKNOWN}
+    assert {"driver-on-nodes", "leases-held", "volumes-exist", "controller-ready"} <= unknown
+    assert "forbidden" in found["leases-held"].proof
+    assert exit_status(found.values()) == 0
+
+
+def test_a_failure_alone_gives_exit_code_1():
+    def status(*verdicts: Verdict) -> int:
+        return exit_status(Check("a", each, "t", "p") for each in verdicts)
+
+    assert status(Verdict.OK, Verdict.WARNING, Verdict.UNKNOWN, Verdict.SKIPPED) == 0
+    assert status(Verdict.OK, Verdict.FAILED) == 1
+    assert status() == 0
+
+
+def test_nothing_is_tried_that_could_destroy_what_is_in_use():
+    samples = Samples("us-east-1a", "vol-free", 8, "vol-attached", "i-1", "snap-1", "production")
+    found = {each.action: each for each in attempts(samples)}
+
+    assert found["DeleteVolume"].params == {"VolumeId": "vol-attached"}
+    assert found["DetachVolume"].params == {"VolumeId": "vol-free"}
+    assert not any(each.missing for each in found.values())
+
+
+def test_without_samples_it_says_what_was_not_tried():
+    found = {each.action: each.missing for each in attempts(Samples())}
+
+    assert found["CreateVolume"] == "no zone of a Node is known"
+    assert "no volume with the driver's tag" in found["ModifyVolume"]
+    assert "no snapshot" in found["DeleteSnapshot"]
+    assert found["DescribeVolumes"] == ""
+    assert found.keys() >= NOT_IN_AWS_POLICY
+
+
+def test_ids_are_words_for_scripts():
+    assert [each for each in checked(SOUND) if not re.fullmatch(r"[A-Za-z0-9-]+", each)] == []
+
+
+def test_a_taint_of_a_new_node_is_patience():
+    young = e.NOW.isoformat()
+    taint = Taint(key=f"{e.DRIVER}/agent-not-ready", effect="NoSchedule", time_added=young)
+    seen = with_cluster(nodes=[e.node(taints=[{"key": taint.key, "timeAdded": young}])])
+
+    assert checked(seen)["startup-taints"].verdict is Verdict.OK
+
+
+def test_a_clock_that_is_ahead_makes_no_lease_old():
+    late = {name: e.lease(name, ago_s=63) for name in e.leases()}
+    behind = replace(with_cluster(leases=late), clocks=[Clock("API server", -60.0)])
+
+    assert checked(behind)["leases-held"].verdict is Verdict.OK
+    assert checked(with_cluster(leases=late))["leases-held"].verdict is Verdict.FAILED

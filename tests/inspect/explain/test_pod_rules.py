@@ -1,0 +1,320 @@
+"""Why a pod is not scheduled, or does not start on its node."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from provisioner.inspect.explain.view_rules import ClaimView, Said, View, VolumeView
+from provisioner.inspect.reading.kind_rules import (
+    ContainerState,
+    ContainerStatus,
+    PodStatus,
+    Waiting,
+)
+from provisioner.model.errors import Reason
+from provisioner.model.taint import Taint
+from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
+from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, ZONE
+from tests.inspect.explain.views import (
+    CLAIM,
+    NODE,
+    NOW,
+    attachment_of,
+    causes,
+    chains,
+    claim_view,
+    csi_node_of,
+    ebs,
+    first_causes,
+    led,
+    node_of,
+    node_view,
+    pod_of,
+    pv_of,
+    refused,
+    view,
+    volume_of,
+)
+
+OTHER_ZONE = "us-east-1b"
+CONFLICT = "0/2 nodes are available: 2 node(s) didn't match PersistentVolume's node affinity"
+
+
+def unscheduled(message: str = CONFLICT, *, spec: Any = None, **changes: Any) -> View:
+    pod = pod_of(node="", message=message, **(spec or {}))
+    usual: dict[str, Any] = {"pod": pod, "node": None, "nodes": (node_of(),)}
+    return view("pod", **usual | changes)
+
+
+def starting(**changes: Any) -> View:
+    """It has a node, and its volume is not there yet."""
+    away = claim_view("Bound", volume=volume_of(attachments=(), ebs=ebs(on="")))
+    usual: dict[str, Any] = {"pod": pod_of(phase="Pending"), "claims": (away,)}
+    return view("pod", **usual | changes)
+
+
+def with_volume(**changes: Any) -> tuple[ClaimView]:
+    return (claim_view("Bound", volume=volume_of(**changes)),)
+
+
+def test_a_running_pod_is_healthy():
+    assert causes(view("pod")) == []
+
+
+def test_a_pod_that_has_ended_is_healthy():
+    assert causes(view("pod", pod=pod_of(phase="Succeeded"))) == []
+
+
+# -- no node
+
+
+def test_what_is_wrong_with_the_claim_is_wrong_with_the_pod():
+    found = unscheduled(claims=(claim_view(storage_class=None),))
+    assert causes(found) == [["ClassNotFound", "PodNotScheduled"]]
+
+
+def test_a_missing_claim():
+    assert first_causes(unscheduled(claims=(ClaimView(CLAIM),))) == ["ClaimMissing"]
+
+
+def test_no_node_in_the_zone_of_the_volume():
+    found = unscheduled(nodes=(node_of(zone=OTHER_ZONE),))
+    (chain,) = chains(found)
+    assert str(chain.cause) == "NoNodeInVolumeZone"
+    assert ZONE in chain.links[0].sentence
+
+
+def test_a_selector_that_excludes_the_zone_of_the_volume():
+    spec = {"node_selector": {"topology.kubernetes.io/zone": OTHER_ZONE}}
+    assert first_causes(unscheduled(spec=spec)) == ["PodExcludesVolumeZone"]
+
+
+def test_two_volumes_in_different_zones():
+    other = VolumeView("pv-2", pv_of(OTHER_ZONE, name="pv-2"), ebs(OTHER_ZONE))
+    claims = (claim_view("Bound"), replace(claim_view("Bound", volume=other), key="shop/logs"))
+    assert first_causes(unscheduled(claims=claims)) == ["VolumesInDifferentZones"]
+
+
+def test_nodes_that_take_no_more_volumes():
+    assert first_causes(unscheduled("0/1: 1 node(s) exceed max volume count")) == ["NodesFull"]
+
+
+def test_a_taint_that_the_pod_does_not_tolerate():
+    taints = [Taint(key="gpu", effect="NoSchedule")]
+    (chain,) = chains(unscheduled(nodes=(node_of(taints=taints),)))
+    assert str(chain.cause) == "TaintNotTolerated"
+    assert "gpu" in chain.links[0].sentence
+
+
+def test_a_cordoned_node_is_uncordoned_by_the_command():
+    (chain,) = chains(unscheduled(nodes=(node_of(unschedulable=True),)))
+    assert chain.links[0].command == f"kubectl uncordon {NODE}"
+
+
+def test_our_startup_taint_is_explained_by_what_the_node_lacks():
+    taints = [Taint(key="ebs.csi.aws.com/agent-not-ready", effect="NoExecute")]
+    found = unscheduled(nodes=(node_of(taints=taints),))
+    assert causes(found) == [["DriverNotRegistered", "StartupTaintLeft", "NoNodeFits"]]
+
+
+def test_what_is_no_matter_of_volumes_is_told_in_the_schedulers_words():
+    (chain,) = chains(unscheduled("0/1 nodes are available: 1 Insufficient cpu."))
+    assert str(chain.cause) == "NoNodeFits"
+    assert chain.links[0].proof.seen == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+def test_a_pod_that_was_refused():
+    text = (
+        'Error creating: admission webhook "pods.ebs-provisioner.io" denied the request: '
+        "the volume is in us-east-1a"
+    )
+    event = Said("ReplicaSet shop/web", "event FailedCreate", text, event="FailedCreate", at=NOW)
+    (chain,) = chains(view("pod", pod=None, claims=(), node=None, refusals=(event,)))
+    assert str(chain.cause) == "AdmissionDenied"
+    assert chain.links[0].command == "kubectl -n shop rollout restart replicaset/web"
+
+
+def test_a_pod_that_does_not_exist():
+    assert first_causes(view("pod", pod=None, claims=(), node=None)) == ["ObjectMissing"]
+
+
+# -- a node, and no volume
+
+
+def test_a_pending_claim_keeps_a_placed_pod_from_starting():
+    found = starting(claims=(claim_view(said=(refused(Reason.QUOTA_EXCEEDED),)),))
+    assert causes(found) == [["QuotaExceeded", "ClaimNotBound", "PodWaitsForVolume"]]
+
+
+def test_a_volume_that_ec2_does_not_have():
+    found = starting(claims=with_volume(ebs=None, attachments=(attachment_of(),)))
+    assert causes(found) == [["VolumeNotFound", "VolumeNotAttached", "PodWaitsForVolume"]]
+
+
+def test_what_ec2_does_not_answer_proves_nothing():
+    found = starting(claims=with_volume(ebs=None, asked=False, attachments=(attachment_of(),)))
+    assert "VolumeNotFound" not in first_causes(found)
+
+
+def test_a_volume_of_another_region():
+    found = starting(claims=with_volume(ebs=None, region="eu-west-1", attachments=()))
+    assert first_causes(found) == ["WrongRegionOrAccount"]
+
+
+def test_a_volume_that_is_attached_to_a_strange_instance():
+    found = starting(claims=with_volume(ebs=ebs(on=OTHER_INSTANCE), attachments=(attachment_of(),)))
+    (chain,) = chains(found)
+    assert chain.cause is Reason.VOLUME_IN_USE
+    assert chain.links[0].command == (
+        f"aws ec2 detach-volume --volume-id {VOLUME} --instance-id {OTHER_INSTANCE}"
+    )
+
+
+def test_a_volume_that_another_pod_uses_elsewhere():
+    volume = volume_of(
+        attachments=(attachment_of("node-2", attached=True),), nodes_of={INSTANCE: "node-2"}
+    )
+    other = pod_of(node="node-2", name="old")
+    found = starting(claims=(claim_view("Bound", volume=volume, users=(other,)),))
+    (chain,) = chains(found)
+    assert str(chain.cause) == "VolumeOnOtherNode"
+    assert chain.links[0].command == "kubectl -n shop delete pod old"
+
+
+def test_an_attachment_that_a_finalizer_of_nobody_keeps():
+    held = attachment_of("node-2", attached=True, deleting=True, finalizers=("example.com/hold",))
+    found = starting(claims=with_volume(attachments=(held,), ebs=ebs(on="")))
+    (chain,) = chains(found)
+    assert str(chain.cause) == "AttachmentStuck"
+    assert "example.com/hold" in chain.links[0].sentence
+
+
+def test_the_same_on_the_pods_own_node():
+    held = attachment_of(attached=True, deleting=True, finalizers=("example.com/hold",))
+    found = starting(claims=with_volume(attachments=(held,), ebs=ebs(on="")))
+    assert first_causes(found) == ["AttachmentStuck"]
+
+
+def test_what_the_controller_says_of_an_attachment():
+    text = "AttachVolume vol-1 on i-1: EC2 answered AttachmentLimitExceeded; no more volumes"
+    there = attachment_of(error=text)
+    error = Said(
+        f"volumeattachment {there.name}",
+        "status.attachError",
+        text,
+        reason=Reason.INSTANCE_FULL,
+    )
+    found = starting(claims=with_volume(attachments=(there,), ebs=ebs(on=""), said=(error,)))
+    assert first_causes(found) == ["AttachmentLimitExceeded"]
+
+
+def test_nobody_attaches_without_a_controller():
+    found = starting(
+        claims=with_volume(attachments=(attachment_of(),), ebs=ebs(on="")), controller=led("")
+    )
+    assert first_causes(found) == ["NoController"]
+
+
+def test_nobody_has_asked_for_an_attachment():
+    assert first_causes(starting()) == ["AttachmentMissing"]
+
+
+def test_an_attachment_that_somebody_has_undone():
+    found = starting(claims=with_volume(ebs=ebs(on="")))
+    assert first_causes(found) == ["AttachmentUnknownToEc2"]
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"),
+    [
+        ("stopped", "InstanceInWrongState"),
+        ("stopping", "InstanceInWrongState"),
+        ("terminated", "InstanceNotFound"),
+    ],
+)
+def test_an_instance_that_does_not_run(state: str, cause: str):
+    node = node_view(instance=Instance(INSTANCE, ZONE, state, "m5.large"))
+    assert first_causes(starting(node=node)) == [cause]
+
+
+def test_a_node_without_the_driver():
+    assert first_causes(starting(node=node_view(csi_node=None))) == ["DriverNotRegistered"]
+
+
+def test_a_node_in_another_zone_than_the_volume():
+    node = node_view(
+        node=node_of(zone=OTHER_ZONE), instance=Instance(INSTANCE, OTHER_ZONE, "running", "m5")
+    )
+    assert first_causes(starting(node=node)) == ["ZoneMismatch"]
+
+
+# -- attached, and not mounted
+
+
+def mounting(text: str, reason: Reason | None = None, **changes: Any) -> View:
+    event = Said(
+        "pod shop/web-0", "event FailedMount", text, event="FailedMount", reason=reason, at=NOW
+    )
+    return view("pod", **{"pod": pod_of(phase="Pending"), "pod_said": (event,)} | changes)
+
+
+def test_what_the_node_plugin_says_of_a_mount():
+    found = mounting("… desc = VolumeNotBlank: it has data", Reason.NOT_BLANK)
+    assert causes(found) == [["VolumeNotBlank", "PodWaitsForVolume"]]
+
+
+def test_kubelets_sum_of_everything_is_no_cause():
+    assert causes(mounting("Unable to attach or mount: timed out waiting for the condition")) == []
+
+
+def test_what_kubelet_says_without_a_reason_is_told_as_it_is():
+    (chain,) = chains(mounting("MountVolume.SetUp failed: no such secret"))
+    assert (str(chain.cause), chain.links[0].proof.seen) == (
+        "VolumeNotMounted",
+        "MountVolume.SetUp failed: no such secret",
+    )
+
+
+def test_a_container_that_does_not_start_is_no_matter_of_volumes():
+    waiting = ContainerState(waiting=Waiting(reason="ImagePullBackOff"))
+    status = PodStatus(
+        phase="Pending", container_statuses=[ContainerStatus(name="main", state=waiting)]
+    )
+    pod = structs.replace(pod_of(), status=status)
+    (chain,) = chains(view("pod", pod=pod))
+    assert str(chain.cause) == "ContainerDoesNotStart"
+
+
+def test_two_independent_causes_are_two_chains():
+    logs = replace(claim_view(said=(refused(Reason.PERMISSION_DENIED),)), key="shop/logs")
+    lost = with_volume(ebs=None, attachments=(attachment_of(),))
+    found = starting(claims=(*lost, logs))
+    assert first_causes(found) == ["VolumeNotFound", "PermissionDenied"]
+
+
+def test_a_pod_that_ends_on_a_dead_node():
+    node = structs.replace(node_of(), status=node_of().status)
+    ready = structs.replace(node.status.conditions[0], status="Unknown")  # type: ignore[index]
+    node = structs.replace(node, status=structs.replace(node.status, conditions=[ready]))
+    pod = pod_of()
+    meta = structs.replace(pod.metadata, deletion_timestamp="2026-11-23T19:00:00Z")
+    found = view(
+        "pod", pod=structs.replace(pod, metadata=meta), node=node_view(node=node, asked=False)
+    )
+    assert causes(found) == [["NodeNotReady", "PodWaitsForVolume"]]
+
+
+def test_a_detached_attachment_does_not_count_as_foreign():
+    leaving = InstanceAttachment(OTHER_INSTANCE, "/dev/xvdba", AttachmentState.DETACHING)
+    volume = replace(ebs(), attachments=(leaving,))
+    found = starting(claims=with_volume(ebs=volume, attachments=(attachment_of(),)))
+    assert "VolumeInUse" not in first_causes(found)
+
+
+def test_a_node_that_is_registered_without_a_limit():
+    node = node_view(csi_node=csi_node_of(count=None))
+    assert first_causes(starting(node=node)) == ["VolumeLimitUnknown"]
