@@ -18,6 +18,7 @@ from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
 from provisioner.model.budget import MOST, Ledger
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification, ModificationState
 from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
@@ -77,11 +78,17 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
         readers: of the cluster and the cloud. EC2 is read after Kubernetes.
         driver: whose volumes are shown.
         namespace: of the claims; "" for all volumes.
+
+    Raises:
+        StorageError: the PersistentVolumes cannot be listed: then there is nothing to show.
     """
     claims, found = await asyncio.gather(
         readers.cluster.every(CLAIMS, namespace=namespace),
         readers.cluster.every(PERSISTENT_VOLUMES),
     )
+    if readers.cluster.misses(PERSISTENT_VOLUMES):
+        gap = next(each for each in readers.cluster.gaps if PERSISTENT_VOLUMES.plural in each.what)
+        raise StorageError(gap.reason, gap.message)
     wanted = _wanted(found, driver, namespace)
     if not wanted:
         return []
