@@ -86,9 +86,7 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
         readers.cluster.every(CLAIMS, namespace=namespace),
         readers.cluster.every(PERSISTENT_VOLUMES),
     )
-    if readers.cluster.misses(PERSISTENT_VOLUMES):
-        gap = next(each for each in readers.cluster.gaps if PERSISTENT_VOLUMES.plural in each.what)
-        raise StorageError(gap.reason, gap.message)
+    _check_listed(readers)
     wanted = _wanted(found, driver, namespace)
     if not wanted:
         return []
@@ -96,8 +94,7 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
     volumes, latest, pending = await asyncio.gather(
         readers.cloud.volumes(ids), readers.cloud.modifications(ids), _pending_snapshots(readers)
     )
-    by_key = {claim.key: claim for claim in claims}
-    now = datetime.now(UTC)
+    by_key, now = {claim.key: claim for claim in claims}, datetime.now(UTC)
     rows = [
         Row(
             persistent_volume=each,
@@ -112,6 +109,13 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
         for each, volume_id in wanted
     ]
     return sorted(rows, key=_sort_key)
+
+
+def _check_listed(readers: Readers) -> None:
+    """Raise the reason why the PersistentVolumes cannot be listed, if there is one."""
+    if readers.cluster.misses(PERSISTENT_VOLUMES):
+        gap = next(each for each in readers.cluster.gaps if PERSISTENT_VOLUMES.plural in each.what)
+        raise StorageError(gap.reason, gap.message)
 
 
 def _wanted(
