@@ -92,7 +92,7 @@ def _wrong_place(volume: VolumeView, node: NodeView) -> list[Chain]:
         Reason.ZONE_MISMATCH,
         f"Volume {volume.ebs.volume_id} and node {node.name} are in different zones.",
         Proof(f"EC2 DescribeVolumes and node {node.name}", proof),
-        next="you: a volume cannot leave its zone",
+        next="you; a volume cannot leave its zone",
         remedy=f"Delete the pod, so that the scheduler sends it to {volume.ebs.zone}; check the "
         "PersistentVolume's nodeAffinity and the node's zone label.",
         command=f"kubectl get node {node.name} --show-labels",

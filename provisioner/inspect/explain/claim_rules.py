@@ -1,6 +1,7 @@
 """Why a claim has no volume, or keeps nobody waiting any longer than it has to."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 from provisioner.classes import storage_class_rules
@@ -108,7 +109,7 @@ def _lost(about: ClaimView, claim: Claim) -> Chain:
         Cause.VOLUME_MISSING,
         f"PersistentVolume {name}, to which the claim was bound, was deleted.",
         Proof(f"{about.name}, status.phase", "Lost"),
-        next="you: Kubernetes never binds a lost claim again",
+        next="you; Kubernetes never binds a lost claim again",
         remedy="If the EBS volume still exists, create the PersistentVolume again with its id and "
         "a claimRef to this claim. Otherwise restore a snapshot into a new claim.",
         command="kubectl ebs orphans",
@@ -128,7 +129,7 @@ def _deleting(about: ClaimView, claim: Claim) -> Iterator[Chain]:
                     Cause.CLAIM_IN_USE,
                     f"The claim is being deleted, but a pod still uses it: {pods}.",
                     Proof(where, left),
-                    next="Kubernetes: it deletes the claim once the last pod has ended",
+                    next="Kubernetes, which deletes the claim once the last pod has ended",
                     remedy="Delete the pods, if the data are no longer needed.",
                     command=f"kubectl -n {claim.metadata.namespace} delete pod "
                     f"{about.users[0].name}",
@@ -160,7 +161,7 @@ def _asks_for_volume(about: ClaimView, claim: Claim) -> Chain:
             Cause.VOLUME_MISSING,
             f"The claim asks for PersistentVolume {name}, which does not exist.",
             Proof(where, name),
-            next="nobody: no volume is created for a claim that names one",
+            next="nobody; no volume is created for a claim that names one",
             remedy="Create that PersistentVolume, or create the claim again without volumeName.",
         )
         return Chain((link,))
@@ -217,7 +218,7 @@ def _class_missing(about: ClaimView, claim: Claim) -> Chain:
         Reason.CLASS_NOT_FOUND,
         f"StorageClass {claim.class_name} does not exist.",
         Proof(f"{about.name}, spec.storageClassName", claim.class_name),
-        next="you: the claim gets a volume once the class exists",
+        next="you; the claim gets a volume once the class exists",
         remedy=reason_rules.remedy(Reason.CLASS_NOT_FOUND),
         command="kubectl get storageclass",
     )
@@ -303,10 +304,13 @@ def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
 
 def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Chain]:
     """By events: what failed last, or what is going on."""
-    last, failed = newest(about.said, _FAILED, _GOES_ON), newest(about.said, _FAILED)
+    # What was said before the class was created is over.
+    told = tuple(each for each in about.said if each.reason is not Reason.CLASS_NOT_FOUND)
+    said = told if about.storage_class is not None else about.said
+    last, failed = newest(said, _FAILED, _GOES_ON), newest(said, _FAILED)
     # Each try says that it goes on before it fails again.
     if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
-        return [Chain((reason_rules.link_of(failed, Cause.PROVISIONING), _pending_link(about)))]
+        return [Chain((_failure(failed), _pending_link(about)))]
     if not is_worked_on:
         return []
     if last is not None:
@@ -333,6 +337,20 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
         else "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50",
     )
     return [Chain((link,), waits=is_new)]
+
+
+def _failure(said: Said) -> Link:
+    """What EC2 or the controller refuses."""
+    link = reason_rules.link_of(said, Cause.PROVISIONING)
+    if said.reason is not Reason.VOLUME_NOT_FOUND:
+        return link
+    return replace(
+        link,
+        sentence="EC2 has created the volume and taken it back, most often because the role may "
+        "not use its KMS key.",
+        remedy="Allow the controller's role to use the key; docs/reference/iam.md has the rights.",
+        command="kubectl ebs doctor",
+    )
 
 
 def _age(last: Said, failed: Said) -> timedelta:

@@ -29,8 +29,14 @@ _WRONG = 1
     show_default=True,
     help="How to print it.",
 )
+@click.option(
+    "--lease-namespace",
+    default="kube-system",
+    show_default=True,
+    help="Namespace of the controller's leases.",
+)
 @target_options
-def explain(*, words: tuple[str, ...], output: str, target: Target) -> None:
+def explain(*, words: tuple[str, ...], output: str, lease_namespace: str, target: Target) -> None:
     """Say why an object does not work, and what would help.
 
     KIND is pod, pvc, pv, node or snapshot, and NAME may be NAMESPACE/NAME. The causes come first,
@@ -43,14 +49,16 @@ def explain(*, words: tuple[str, ...], output: str, target: Target) -> None:
     if words[0] == _REASON:
         screen.show(_of_reason(words[1:], output))
         return
-    carry_out(_explain(words, output, target))
+    carry_out(_explain(words, output, lease_namespace, target))
 
 
-async def _explain(words: tuple[str, ...], output: str, target: Target) -> int:
+async def _explain(
+    words: tuple[str, ...], output: str, lease_namespace: str, target: Target
+) -> int:
     name = object_name(words, target.default_namespace)
     async with reading(target) as readers:
         async with screen.progress(f"looking at {name}"):
-            view = await Gatherer(readers, target.driver).view(name)
+            view = await Gatherer(readers, target.driver, lease_namespace).view(name)
         explanation = explained(view)
         if output == "json":
             screen.show([_json(chain_words.as_json(explanation) | {"gaps": readers.gap_lines()})])

@@ -58,7 +58,7 @@ def _not_held(view: View, task: Task, lease: Lease, where: str) -> Link:
             Cause.NO_CONTROLLER,
             f"No controller of driver {view.driver} is running: nobody {does}.",
             Proof(where, seen + pods),
-            next="you: nothing happens until a controller runs",
+            next="you; nothing happens until a controller runs",
             remedy="Start the controller, or find out why its pods do not run.",
             command=_PODS,
         )

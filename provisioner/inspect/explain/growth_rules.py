@@ -82,7 +82,7 @@ def _class_missing(view: View, about: ClaimView, claim: Claim) -> Link | None:
         Reason.CLASS_NOT_FOUND,
         f"VolumeAttributesClass {name} does not exist.",
         Proof(f"pvc {claim.key}, spec.volumeAttributesClassName", name),
-        next="you: the volume changes once the class exists",
+        next="you; the volume changes once the class exists",
         remedy="Create the class, or name another one in the claim.",
         command="kubectl get volumeattributesclass",
     )
@@ -136,7 +136,7 @@ def _running(volume: VolumeView) -> Link | None:
             Reason.INVALID_REQUEST,
             f"EC2 could not carry out the last modification: {found.message or 'no reason given'}.",
             proof,
-            next="the controller: it tries again",
+            next="the controller, which tries again",
         )
     optimizing = found.state is ModificationState.OPTIMIZING
     return Link(

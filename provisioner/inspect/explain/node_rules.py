@@ -41,7 +41,7 @@ def ill(view: View, about: NodeView) -> list[Chain]:
             Cause.NODE_GONE,
             f"Node {about.name} no longer exists.",
             Proof(f"node {about.name}", "not found"),
-            next="Kubernetes: it deletes the node's pods within minutes",
+            next="Kubernetes, which deletes the node's pods within minutes",
             remedy="Delete the pod, if its controller does not.",
         )
         return [Chain((link,))]
@@ -82,7 +82,7 @@ def _machine(about: NodeView, node: Node) -> Iterator[Link]:
             Reason.INSTANCE_STATE,
             f"Instance {instance.instance_id} of node {about.name} is not running.",
             Proof("EC2 DescribeInstances, State", instance.state),
-            next="you: EC2 attaches nothing to it",
+            next="you; EC2 attaches nothing to it",
             remedy=reason_rules.remedy(Reason.INSTANCE_STATE),
             command=f"aws ec2 start-instances --instance-ids {instance.instance_id}",
         )
@@ -132,7 +132,7 @@ def _plugin(about: NodeView) -> Iterator[Link]:
                 f"pod {pod.key}, status",
                 f"{waiting.reason}: {waiting.message}" if waiting else pod.status.phase,
             ),
-            next="kubelet: it restarts the plugin",
+            next="kubelet, which restarts the plugin",
             remedy="Look at the plugin's log and events.",
             command=f"kubectl -n {pod.metadata.namespace} logs {pod.name}",
         )
@@ -181,7 +181,7 @@ def _taint(view: View, about: NodeView, links: list[Link]) -> Chain:
         Cause.STARTUP_TAINT,
         f"Node {about.name} has taint {key}, so no pods come to it.",
         Proof(f"node {about.name}, spec.taints", key),
-        next="the controller: it removes the taint once the driver is registered with its limit",
+        next="the controller, which removes the taint once the driver is registered with its limit",
         remedy="" if links or absent else "Look at the controller's log.",
         command="" if links or absent else f"kubectl taint node {about.name} {key}-",
     )
@@ -209,7 +209,7 @@ def _labels(about: NodeView, node: Node) -> Iterator[Link]:
             Proof(
                 f"node {about.name}, label {ZONE_LABEL}; EC2 DescribeInstances", f"{zone}; {real}"
             ),
-            next="you: volumes for its pods would be made in the wrong zone",
+            next="you; volumes for its pods would be made in the wrong zone",
             remedy="Correct the label; kubelet's --node-labels may set it.",
             command=f"kubectl label --overwrite node {about.name} {ZONE_LABEL}={real}",
         )
@@ -227,7 +227,7 @@ def _full(view: View, about: NodeView, node: Node) -> Iterator[Chain]:
         Cause.NODE_FULL,
         f"Node {about.name} takes no more volumes: {used} of {limit} are attached.",
         Proof(f"csinode {about.name}, allocatable.count; VolumeAttachments", f"{limit}; {used}"),
-        next="the scheduler: it sends pods with further volumes elsewhere",
+        next="the scheduler, which sends pods with further volumes elsewhere",
         remedy="Add a node, or use an instance type that takes more volumes.",
         command=f"kubectl get volumeattachments -o wide | grep {node.name}",
     )
@@ -258,7 +258,7 @@ def _unknown(about: NodeView, attachment: str, volume_id: str, instance_id: str)
             f"volumeattachment {attachment}; EC2 DescribeVolumes",
             f"attached: true; not on {instance_id}",
         ),
-        next="you: somebody has detached or deleted the volume",
+        next="you; somebody has detached or deleted the volume",
         remedy="Delete the pods that use it, so that it is attached again.",
         command=f"kubectl get volumeattachment {attachment} -o yaml",
     )

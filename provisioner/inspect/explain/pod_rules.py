@@ -11,7 +11,15 @@ from provisioner.inspect.explain import (
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.model.errors import Reason
 
+# What also harms a pod that runs: kubelet has stopped telling.
+_OF_THE_MACHINE = {
+    Cause.NODE_GONE,
+    Cause.NODE_NOT_READY,
+    Reason.INSTANCE_NOT_FOUND,
+    Reason.INSTANCE_STATE,
+}
 _MOUNT_FAILED = ("FailedMount", "FailedMapVolume", "VolumeResizeFailed")
 
 
@@ -29,7 +37,8 @@ def chains(view: View) -> list[Chain]:
     if pod.deleting:
         return _ending(pod, ill)
     if pod.status.phase == "Running":
-        return [chain for each in view.claims for chain in claim_rules.chains(view, each)]
+        of_claims = [chain for each in view.claims for chain in claim_rules.chains(view, each)]
+        return [*(each for each in ill if each.cause in _OF_THE_MACHINE), *of_claims]
     return _starting(view, pod, ill)
 
 
@@ -49,15 +58,22 @@ def _missing(view: View) -> list[Chain]:
 
 
 def _unscheduled(view: View, pod: WatchedPod) -> list[Chain]:
-    symptom = _not_scheduled(pod)
+    symptom = _not_scheduled(view, pod)
     found: list[Chain] = []
+    awaited: list[Chain] = []
     for each in view.claims:
         if each.claim is None:
             found += [chain.then(symptom) for chain in _claim_missing(view, each)]
             continue
-        wrong = [chain for chain in claim_rules.chains(view, each) if not chain.waits]
+        of_claim = claim_rules.chains(view, each)
+        wrong = [chain for chain in of_claim if not chain.waits]
         is_bound = each.claim.is_bound
         found += [chain.then(symptom) for chain in wrong if not is_bound or _matters(chain)]
+        if not is_bound and each.claim.selected_node:
+            awaited += [chain.then(symptom) for chain in of_claim if chain.waits]
+    if not found and pod.condition("PodScheduled") is None:
+        # The scheduler says nothing of a pod that has a node but for its volumes.
+        found = awaited
     return found or scheduling_rules.chains(view, pod)
 
 
@@ -82,14 +98,17 @@ def _claim_missing(view: View, about: ClaimView) -> list[Chain]:
     return [refused[0].then(link) if refused else Chain((link,))]
 
 
-def _not_scheduled(pod: WatchedPod) -> Link:
+def _not_scheduled(view: View, pod: WatchedPod) -> Link:
     condition = pod.condition("PodScheduled")
+    chosen = [each.claim.selected_node for each in view.claims if each.claim is not None]
+    node = next(filter(None, chosen), "")
+    unsaid = f"none: node {node} is chosen, and waits for the volumes" if node else "none yet"
     return Link(
         Cause.NOT_SCHEDULED,
         f"So pod {pod.key} is not scheduled.",
         Proof(
             f"pod {pod.key}, condition PodScheduled",
-            condition.message if condition else "not seen by the scheduler yet",
+            condition.message if condition else unsaid,
         ),
     )
 
@@ -99,7 +118,7 @@ def _ending(pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
         Cause.POD_WAITS,
         f"Pod {pod.key} is ending, and its volumes are released only then.",
         Proof(f"pod {pod.key}, metadata.deletionTimestamp", str(pod.metadata.deletion_timestamp)),
-        next="kubelet: it ends the containers and unmounts the volumes",
+        next="kubelet, which ends the containers and unmounts the volumes",
     )
     return [each.then(ends) for each in ill] or [Chain((ends,), waits=True)]
 
@@ -156,7 +175,7 @@ def _containers(pod: WatchedPod) -> list[Chain]:
         Cause.CONTAINER_FAILS,
         f"The volumes of pod {pod.key} are mounted; a container does not start: {waiting.reason}.",
         Proof(f"pod {pod.key}, status.containerStatuses", waiting.message or waiting.reason),
-        next="kubelet: it tries again",
+        next="kubelet, which tries again",
         remedy="This is not about volumes: look at the pod.",
         command=f"kubectl -n {pod.metadata.namespace} describe pod {pod.name}",
     )

@@ -62,9 +62,9 @@ def who_acts(reason: Reason, until: datetime | None = None) -> str:
     if until is not None:
         return f"the controller, after {at(until)}"
     if reason in _FOR_GOOD:
-        return "nobody: it is tried again only after the object that is named has changed"
+        return "nobody; it is tried again only after the object that is named has changed"
     if reason in RATE_LIMITED | NO_ANSWER - NEEDS_HUMAN:
-        return "the controller: it tries again by itself"
+        return "the controller, which tries again by itself"
     return "you; afterwards the controller continues within a minute"
 
 

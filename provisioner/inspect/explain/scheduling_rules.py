@@ -81,7 +81,7 @@ def _symptom(pod: WatchedPod, condition: Condition) -> Link:
         Cause.UNSCHEDULABLE,
         f"So pod {pod.key} is not scheduled.",
         Proof(f"pod {pod.key}, condition PodScheduled", condition.message or condition.reason),
-        next="the scheduler: it tries again when nodes or volumes change",
+        next="the scheduler, which tries again when nodes or volumes change",
     )
 
 
@@ -103,7 +103,7 @@ def _zones_apart(view: View) -> Link | None:
                         f"pv {other.name} and pv {each.name}, spec.nodeAffinity",
                         f"{listed(other.zones)}; {listed(each.zones)}",
                     ),
-                    next="you: no node can use both",
+                    next="you; no node can use both",
                     remedy="Restore a snapshot of one of them into a new claim in the other's "
                     "zone, and use that.",
                 )
@@ -250,6 +250,6 @@ def _by_words(pod: WatchedPod, condition: Condition, volumes: Sequence[VolumeVie
         f"The scheduler finds no node for the pod{_where(volumes)}"
         + ("." if about_volumes or volumes else ", for reasons other than its volumes."),
         Proof(f"pod {pod.key}, condition PodScheduled", text or condition.reason),
-        next="the scheduler: it tries again when nodes or volumes change",
+        next="the scheduler, which tries again when nodes or volumes change",
         remedy=f"Free what it names, or add a node{_where(volumes)}.",
     )

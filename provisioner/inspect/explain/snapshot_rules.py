@@ -120,7 +120,7 @@ def _content_gone(about: SnapshotView, name: str) -> Link:
         Cause.CONTENT_MISSING,
         f"VolumeSnapshotContent {name} of the snapshot does not exist.",
         Proof(f"snapshot {about.key}, status.boundVolumeSnapshotContentName", name),
-        next="you: somebody has deleted it",
+        next="you; somebody has deleted it",
         remedy="If EC2 still has the snapshot, create a content with its id, and a snapshot of "
         "that content.",
         command="aws ec2 describe-snapshots --owner-ids self",

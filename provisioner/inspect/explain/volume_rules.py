@@ -113,7 +113,7 @@ def _of_ebs(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
             Cause.VOLUME_FAULTY,
             f"EC2 has lost volume {volume.volume_id}: its state is error.",
             Proof(f"{described}, State", str(volume.state)),
-            next="you: EC2 does not repair it",
+            next="you; EC2 does not repair it",
             remedy="Restore the newest snapshot into a new claim.",
             command=f"aws ec2 describe-snapshots --filters Name=volume-id,"
             f"Values={volume.volume_id}",
@@ -128,7 +128,7 @@ def _of_ebs(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
                 f"pv {found.name}, spec.nodeAffinity; {described}, AvailabilityZone",
                 f"{', '.join(sorted(named))}; {volume.zone}",
             ),
-            next="you: nodeAffinity cannot be changed",
+            next="you; nodeAffinity cannot be changed",
             remedy="Set the reclaim policy to Retain, delete the PersistentVolume, and create it "
             f"again with zone {volume.zone}.",
             command=f"kubectl patch pv {found.name} -p "
@@ -157,7 +157,7 @@ def _foreign(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
                 f"EC2 DescribeVolumes, Attachments; VolumeAttachments of {found.name}",
                 f"{each.instance_id}: {each.state}; none of this instance",
             ),
-            next="you: the controller detaches only what a VolumeAttachment names",
+            next="you; the controller detaches only what a VolumeAttachment names",
             remedy="Make sure that nothing on that instance uses the volume, then detach it there.",
             command=f"aws ec2 detach-volume --volume-id {volume.volume_id} "
             f"--instance-id {each.instance_id}",
@@ -186,7 +186,7 @@ def _kept(found: PlacedVolume) -> Chain:
         Cause.RELEASED,
         f"The claim of PersistentVolume {found.name} is gone, and the volume is kept on purpose.",
         Proof(f"pv {found.name}, spec.persistentVolumeReclaimPolicy", "Retain"),
-        next="you: nobody deletes it",
+        next="you; nobody deletes it",
         remedy="Delete the object and the volume if the data are no longer needed; to use them "
         "again, remove spec.claimRef.",
     )

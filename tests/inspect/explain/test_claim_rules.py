@@ -107,6 +107,16 @@ def test_a_failure_counts_although_the_next_try_goes_on():
     assert pending(said=told) == ["QuotaExceeded"]
 
 
+def test_a_class_that_exists_now_is_not_missing_any_more():
+    old = said('storageclass "fast" not found', reason=Reason.CLASS_NOT_FOUND)
+    assert pending(said=(old,)) == ["Provisioning"]
+
+
+def test_a_volume_that_ec2_took_back_is_about_its_key():
+    (chain,) = chains(view(claims=(claim_view(said=(refused(Reason.VOLUME_NOT_FOUND),)),)))
+    assert "KMS key" in chain.links[0].sentence
+
+
 def test_a_failure_of_long_ago_does_not_count():
     old = said("QuotaExceeded: …", reason=Reason.QUOTA_EXCEEDED, at=LONG_AGO)
     going = said("being created", "Provisioning", warning=False, at=NOW)

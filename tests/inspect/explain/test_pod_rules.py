@@ -26,6 +26,7 @@ from tests.inspect.explain.views import (
     attachment_of,
     causes,
     chains,
+    claim_of,
     claim_view,
     csi_node_of,
     ebs,
@@ -36,6 +37,7 @@ from tests.inspect.explain.views import (
     pod_of,
     pv_of,
     refused,
+    said,
     view,
     volume_of,
 )
@@ -79,6 +81,17 @@ def test_what_is_wrong_with_the_claim_is_wrong_with_the_pod():
 
 def test_a_missing_claim():
     assert first_causes(unscheduled(claims=(ClaimView(CLAIM),))) == ["ClaimMissing"]
+
+
+def test_a_pod_whose_node_is_chosen_waits_for_the_claims_that_are_made():
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    made = claim_view(claim=claim_of(node=NODE), said=(going,))
+    unsaid = structs.replace(pod_of(node=""), status=PodStatus(phase="Pending"))
+
+    (chain,) = chains(unscheduled(pod=unsaid, claims=(made,)))
+
+    assert (str(chain.cause), chain.waits) == ("Provisioning", True)
+    assert chain.links[-1].proof.seen == f"none: node {NODE} is chosen, and waits for the volumes"
 
 
 def test_no_node_in_the_zone_of_the_volume():

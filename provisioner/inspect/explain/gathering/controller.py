@@ -10,25 +10,26 @@ from provisioner.inspect.reading.kinds import WATCHED_PODS
 from provisioner.kube.lease import LEASES
 from provisioner.model.leadership import lease_names
 
-_NAMESPACE = "kube-system"
-_NAMESPACES = ("ebs-provisioner", _NAMESPACE)
+_NAMESPACES = ("ebs-provisioner", "kube-system")
 _STOCK = "ebs-csi-controller"
 
 
-async def controller(cluster: Cluster, driver: str, now: datetime) -> ControllerView:
+async def controller(
+    cluster: Cluster, driver: str, namespace: str, now: datetime
+) -> ControllerView:
     """Who holds the leases; pods are read only if somebody does not."""
-    leases = [await _lease(cluster, name) for name in lease_names(driver)]
+    leases = [await _lease(cluster, name, namespace) for name in lease_names(driver)]
     if any(each is None for each in leases):
         return ControllerView()
     found = tuple(each for each in leases if each is not None)
     if all(each.is_held(now) for each in found):
-        return ControllerView(found, _NAMESPACE)
-    return ControllerView(found, _NAMESPACE, tuple(await _pods(cluster)))
+        return ControllerView(found, namespace)
+    return ControllerView(found, namespace, tuple(await _pods(cluster)))
 
 
-async def _lease(cluster: Cluster, name: str) -> Lease | None:
+async def _lease(cluster: Cluster, name: str, namespace: str) -> Lease | None:
     """None if it cannot be read, which is no proof of anything."""
-    found = await cluster.one(LEASES, name, _NAMESPACE)
+    found = await cluster.one(LEASES, name, namespace)
     if found is None:
         return None if cluster.misses(LEASES) else Lease(name, exists=False)
     spec = found.spec

@@ -43,10 +43,11 @@ _PLURALS = {
 class Gatherer:
     """Reads for one question; all that can be asked at once is."""
 
-    def __init__(self, readers: Readers, driver: str) -> None:
+    def __init__(self, readers: Readers, driver: str, lease_namespace: str) -> None:
         self._cluster = readers.cluster
         self._cloud = readers.cloud
         self._driver = driver
+        self._lease_namespace = lease_namespace
         self._volumes = Volumes(readers, driver)
 
     async def view(self, target: ObjectName) -> View:
@@ -64,7 +65,8 @@ class Gatherer:
             "snapshot": self._of_snapshot,
         }[target.kind]
         found, working = await asyncio.gather(
-            around(start), controller(self._cluster, self._driver, start.now)
+            around(start),
+            controller(self._cluster, self._driver, self._lease_namespace, start.now),
         )
         self._check_read(target, found)
         unread = {each.what for each in (*self._cluster.gaps, *self._cloud.gaps)}

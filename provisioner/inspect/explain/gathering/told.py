@@ -17,6 +17,8 @@ _OURS = re.compile(r"(?:^|desc = |: )([A-Z][A-Za-z]+): ")
 # EC2's code: in our words, and in those of the AWS SDK for Go, which the stock driver passes on.
 _CODE = re.compile(r"(?:EC2 answered|api error) ([A-Z][\w.]+)(?::\s*(.*))?", re.DOTALL)
 _KNOWN = {each.value: each for each in Reason}
+# Where the API server wants events of objects without a namespace (ValidateEvent, 1.36).
+_OF_CLUSTER_WIDE = "default"
 # Ours without a code of EC2's, in attachError, which holds the sentence alone.
 _SENTENCES = (
     (re.compile(r"EC2 has no volume vol-"), Reason.VOLUME_NOT_FOUND),
@@ -72,7 +74,8 @@ async def about(
     selector = f"involvedObject.uid={obj.uid}"
     if by_name:
         selector = f"involvedObject.kind={by_name},involvedObject.name={obj.name}"
-    events = await cluster.every(EVENTS, namespace=obj.metadata.namespace, field_selector=selector)
+    namespace = obj.metadata.namespace or _OF_CLUSTER_WIDE
+    events = await cluster.every(EVENTS, namespace=namespace, field_selector=selector)
     return tuple(of_event(name, each) for each in events)
 
 

@@ -77,6 +77,8 @@ class Volumes:
                 return [here], False, {}
         if not whole and not node and (volume is None or not volume.attachments):
             return [], False, {}
+        if found.phase not in _GOING and not node and (near := await self._near(found, volume)):
+            return near, False, {}
         every = await self._cluster.every(ATTACHMENTS)
         of_it = [e for e in every if e.spec.source.persistent_volume_name == found.name]
         nodes_of = {e.annotations.get(NODE_ID, ""): e.spec.node_name for e in every}
@@ -87,6 +89,21 @@ class Volumes:
             nodes = await self._cluster.every(NODES)
             nodes_of |= {each.instance_id: each.name for each in nodes if each.instance_id}
         return of_it, not self._cluster.misses(ATTACHMENTS), nodes_of
+
+    async def _near(self, found: PlacedVolume, volume: Volume | None) -> list[Attachment]:
+        """The attachment on each node where EC2 has the volume; none if one is not as it should be.
+
+        A node is most often called like its instance in the private DNS.
+        """
+        ids = [each.instance_id for each in volume.attachments] if volume else []
+        near: list[Attachment] = []
+        for instance in (await self._cloud.instances(ids)).values() if ids else ():
+            node = instance.private_dns_name
+            name = attachment_name(found.named_volume or "", self._driver, node)
+            here = await self._cluster.one(ATTACHMENTS, name)
+            if here is not None and here.attached and not here.deleting:
+                near.append(here)
+        return near if len(near) == len(ids) else []
 
     async def _namesakes(self, found: PlacedVolume, volume_id: str) -> tuple[str, ...]:
         """Other PersistentVolumes of the volume, if it should be deleted."""
