@@ -239,7 +239,8 @@ async def _up(**options: Any) -> None:
 
     async with Sandbox.start(**options) as box:
         print(f"export KUBECONFIG={box.plane.kubeconfig}")
-        print(f"export AWS_ENDPOINT_URL_EC2={box.ec2_endpoint}")
+        for name, value in box.aws_environment.items():
+            print(f"export {name}={value}")
         zones = ", ".join(box.zones)
         for line in (*_about_real_nodes(box), *_about_release(box)):
             print(line)

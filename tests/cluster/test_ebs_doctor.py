@@ -91,6 +91,17 @@ def a_class(name: str) -> tuple[str, dict[str, Any]]:
     return CLASSES, document
 
 
+def a_class_with_a_key(name: str) -> tuple[str, dict[str, Any]]:
+    key = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
+    document = {
+        "metadata": {"name": name},
+        "provisioner": "ebs.csi.aws.com",
+        "volumeBindingMode": "WaitForFirstConsumer",
+        "parameters": {"type": "gp3", "encrypted": "true", "kmsKeyId": key},
+    }
+    return CLASSES, document
+
+
 def a_claim(name: str, class_name: str) -> tuple[str, dict[str, Any]]:
     spec = {
         "storageClassName": class_name,
@@ -139,6 +150,7 @@ async def test_what_is_broken_is_named_each_by_its_check(cluster: Cluster):
     broken = (
         a_class("doctor-a"),
         a_class("doctor-b"),
+        a_class_with_a_key("doctor-key"),
         a_claim("doctor", "of-nobody"),
         a_volume("doctor-there", volume["VolumeId"]),
         a_volume("doctor-lost", "vol-0123456789abcdef0"),
@@ -158,7 +170,7 @@ async def test_what_is_broken_is_named_each_by_its_check(cluster: Cluster):
     found = {each["id"]: each for each in json.loads(out)["checks"]}
     assert {each for each, check in found.items() if check["verdict"] == "failed"} == {
         *("classes", "claims-of-no-class", "volumes-exist", "quota-L-7A658B76"),
-        *("webhook-reachable", "webhook-ca"),
+        *("webhook-reachable", "webhook-ca", "kms-doctor-key"),
     }
     assert {each for each, check in found.items() if check["verdict"] == "warning"} == {
         *("default-class", "hop-limit", "webhook-failure-policy"),
@@ -167,7 +179,7 @@ async def test_what_is_broken_is_named_each_by_its_check(cluster: Cluster):
     assert "default/doctor" in found["claims-of-no-class"]["proof"]
     assert instance in found["hop-limit"]["proof"]
     assert table.splitlines()[0].startswith("failed   classes:")
-    assert ET.fromstring(junit).get("failures") == "6"  # noqa: S314 -- our own
+    assert ET.fromstring(junit).get("failures") == "7"  # noqa: S314 -- our own
 
 
 async def test_rights_are_those_of_the_role_that_is_tried(cluster: Cluster):
@@ -196,6 +208,73 @@ async def test_rights_are_those_of_the_role_that_is_tried(cluster: Cluster):
     assert of_caller["iam-CreateVolume"]["verdict"] == "unknown"
     assert of_nobody["iam"]["verdict"] == "unknown"
     assert "AccessDenied" in of_nobody["iam"]["proof"]
+
+
+async def test_the_controllers_own_role_is_tried_by_its_token(cluster: Cluster):
+    sandbox, hand = cluster.sandbox, Ec2Hand(cluster.sandbox.ec2_endpoint)
+    iam = boto3.client(
+        "iam",
+        endpoint_url=sandbox.ec2_endpoint,
+        region_name="us-east-1",
+        aws_access_key_id="AKIAIOSFODNN7EXAMPLE",
+        aws_secret_access_key="secret",
+    )
+    role = iam.create_role(RoleName="by-token", AssumeRolePolicyDocument="{}")["Role"]["Arn"]
+    tags = {
+        "ebs.csi.aws.com/cluster": "true",
+        "ebs.csi.aws.com/cluster-name": "doctor",
+        "kubernetes.io/cluster/doctor": "owned",
+    }
+    pairs = [{"Key": key, "Value": value} for key, value in tags.items()]
+    volume = hand.ec2.create_volume(
+        AvailabilityZone="us-east-1a",
+        Size=20,
+        TagSpecifications=[{"ResourceType": "volume", "Tags": pairs}],
+    )["VolumeId"]
+    try:
+        async with made(cluster, *a_controller("doctor-controller", role, "doctor")):
+            found = await checks(sandbox, "--as-controller")
+    finally:
+        iam.delete_role(RoleName="by-token")
+        iam.close()
+        hand.remove({volume})
+
+    for each in ("CreateVolume", "ModifyVolume", "CopyVolumes", "AttachVolume", "DetachVolume"):
+        check = found[f"iam-{each}"]
+        assert check["verdict"] == "ok", check
+        assert "assumed-role/by-token" in check["proof"]
+    assert "assumed-role/by-token" in found["aws-identity"]["proof"]
+    assert found["hop-limit"]["verdict"] == "skipped"
+    assert found["orphans"]["verdict"] == "ok"  # younger than an hour
+
+
+def a_controller(name: str, role: str, cluster_id: str) -> list[tuple[str, dict[str, Any]]]:
+    """As its manifests have it, without a pod."""
+    labels = {
+        "app.kubernetes.io/name": "ebs-provisioner",
+        "app.kubernetes.io/component": "controller",
+    }
+    container = {
+        "name": "controller",
+        "image": "ebs-provisioner:0.2.0",
+        "envFrom": [{"configMapRef": {"name": name}}],
+    }
+    pods = {"serviceAccountName": name, "containers": [container]}
+    spec = {
+        "replicas": 0,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pods},
+    }
+    marked = {"name": name, "annotations": {"eks.amazonaws.com/role-arn": role}}
+    options = {"EBS_PROVISIONER_CONTROLLER_CLUSTER_ID": cluster_id}
+    return [
+        ("/api/v1/namespaces/default/serviceaccounts", {"metadata": marked}),
+        ("/api/v1/namespaces/default/configmaps", {"metadata": {"name": name}, "data": options}),
+        (
+            "/apis/apps/v1/namespaces/default/deployments",
+            {"metadata": {"name": name, "labels": labels}, "spec": spec},
+        ),
+    ]
 
 
 async def test_without_credentials_kubernetes_half_is_checked(cluster: Cluster):

@@ -213,6 +213,12 @@ def ours(workloads: Sequence[Workload], component: str) -> list[Workload]:
     ]
 
 
+def webhook_pods(pods: Sequence[KubeObject]) -> list[KubeObject]:
+    """Those of the webhook, of the pods of its namespace."""
+    wanted = {NAME_LABEL: OUR_NAME, COMPONENT_LABEL: "webhook"}
+    return [each for each in pods if wanted.items() <= dict(each.labels).items()]
+
+
 def stock_controllers(workloads: Sequence[Workload]) -> list[Workload]:
     """Controllers of aws-ebs-csi-driver, as its chart and the EKS add-on install them."""
     return [

@@ -17,6 +17,7 @@ from provisioner.inspect.doctor.evidence_rules import (
     Evidence,
     cluster_id_of,
     ours,
+    webhook_pods,
 )
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
@@ -30,6 +31,7 @@ from provisioner.inspect.reading.setup_kinds import (
     DEPLOYMENTS,
     ENDPOINT_SLICES,
     MUTATING_WEBHOOKS,
+    NAMED_PODS,
     SECRETS,
     SEEN_LEASES,
     SERVICE_ACCOUNTS,
@@ -50,6 +52,7 @@ from provisioner.model.errors import KubeError
 from provisioner.model.meta import KubeObject
 
 _CONTROLLER = "controller"
+_METRICS_PORT = 8080  # manifests/webhook/deployment.yaml
 _KINDS: tuple[Resource[Any], ...] = (
     *(SYSTEM_NODES, CSI_NODES, STORAGE_CLASSES, ATTRIBUTES_CLASSES, PLACED_VOLUMES),
     *(CLAIMS, ATTACHMENTS, VOLUME_SNAPSHOTS, DEPLOYMENTS, DAEMON_SETS),
@@ -128,6 +131,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         webhooks=webhooks,
         slices=await _slices(cluster, webhooks),
         secret=await _secret(cluster, webhooks),
+        unchecked=await _unchecked(cluster, webhooks),
         custom_resources=await _by_name(
             cluster.one(CUSTOM_RESOURCES, name) for name in SNAPSHOT_CRDS
         ),
@@ -163,6 +167,25 @@ async def _secret(cluster: Cluster, webhooks: list[Any]) -> DataObject | None:
     namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
     found = [await cluster.one(SECRETS, webhook_rules.SECRET, each) for each in namespaces]
     return next((each for each in found if each is not None), None)
+
+
+async def _unchecked(cluster: Cluster, webhooks: list[Any]) -> dict[str, float] | None:
+    """What the webhook's pods count; None unless all of them can be asked."""
+    namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
+    found = [await cluster.every(NAMED_PODS, namespace=each) for each in namespaces]
+    pods = webhook_pods([each for some in found for each in some])
+    paths = [
+        f"/api/v1/namespaces/{each.metadata.namespace}/pods/{each.name}:{_METRICS_PORT}/proxy/metrics"
+        for each in pods
+    ]
+    total: dict[str, float] = {}
+    try:
+        for text in await asyncio.gather(*map(cluster.client.text, paths)):
+            for reason, count in webhook_rules.unchecked_in(text).items():
+                total[reason] = total.get(reason, 0.0) + count
+    except (KubeError, ValueError):
+        return None
+    return total if paths else None
 
 
 async def _controller(

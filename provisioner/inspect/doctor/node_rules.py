@@ -121,6 +121,7 @@ def _limits(seen: Evidence) -> Finding:
         for each in seen.cluster.attachments
         if each.spec.attacher == seen.driver
     )
+    strangers = _strangers(seen)
     problems, checked = [], 0
     for csi_node in seen.cluster.csi_nodes:
         driver = csi_node.driver(seen.driver)
@@ -133,7 +134,7 @@ def _limits(seen: Evidence) -> Finding:
             )
             continue
         most, in_use = driver.allocatable.count, attached[csi_node.name]
-        strange = _strangers(seen, csi_node.name)
+        strange = strangers.get(csi_node.name, 0)
         if in_use >= most:
             problems.append(f"Node {csi_node.name} is full: {in_use} of {most} volumes")
         elif strange and in_use + strange > most:
@@ -147,19 +148,20 @@ def _limits(seen: Evidence) -> Finding:
     return judged(problems, f"{counted(checked, 'node')} have room", remedy, worst=Verdict.WARNING)
 
 
-def _strangers(seen: Evidence, name: str) -> int:
+def _strangers(seen: Evidence) -> dict[str, int]:
     """Volumes that EC2 has attached to a node, which neither root nor attachments explain."""
-    node = next((each for each in seen.cluster.nodes if each.name == name), None)
-    instance = seen.cloud.instances.get(node.instance_id) if node else None
-    if instance is None:
-        return 0
-    handles = {each.name: each.volume_id(seen.driver) for each in seen.cluster.volumes}
-    named = {
-        handles.get(each.spec.source.persistent_volume_name or "")
-        for each in seen.cluster.attachments
-        if each.spec.node_name == name
-    }
-    return len(set(instance.volume_ids) - {instance.root_volume_id} - named)
+    handles = {each.name: each.volume_id(seen.driver) or "" for each in seen.cluster.volumes}
+    named: dict[str, set[str]] = {}
+    for each in seen.cluster.attachments:
+        handle = handles.get(each.spec.source.persistent_volume_name or "", "")
+        named.setdefault(each.spec.node_name, set()).add(handle)
+    found = {}
+    for node in seen.cluster.nodes:
+        instance = seen.cloud.instances.get(node.instance_id)
+        if instance is not None:
+            known = {instance.root_volume_id} | named.get(node.name, set())
+            found[node.name] = len(set(instance.volume_ids) - known)
+    return found
 
 
 def _hop_limit(seen: Evidence) -> Finding:

@@ -48,6 +48,7 @@ class Identity:
     as_controller: bool = False
 
 
+Rights = tuple[list[Try], list[KeyTry], str, bool, str]
 Found = tuple[CloudEvidence, dict[str, str], dict[str, int], list[Clock]]
 
 
@@ -96,7 +97,9 @@ class _Questions:
             self._noting("DescribeSnapshots", self._snapshot(), ""),
         )
         samples = self._samples(instances, [*volumes.values(), *tagged], snapshot)
-        tries, keys, tried_as, is_controllers, refused = await self._rights(samples, arn)
+        late: Rights = ([], [], "", False, f"EC2 has not answered within {_PATIENCE_S:.0f} s")
+        rights = await self._noting("DryRun", self._rights(samples, arn), late)
+        tries, keys, tried_as, is_controllers, refused = rights
         evidence = CloudEvidence(
             region=self._caller.region,
             identity=arn,
@@ -203,9 +206,7 @@ class _Questions:
             cluster_id=self._cluster.cluster_id or "",
         )
 
-    async def _rights(
-        self, samples: Samples, arn: str
-    ) -> tuple[list[Try], list[KeyTry], str, bool, str]:
+    async def _rights(self, samples: Samples, arn: str) -> Rights:
         """The tries, those of keys, as whom, whether that is the controller, and why none."""
         try:
             aws = await self._tried_as()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from cryptography import x509
+from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner.inspect.doctor.check_rules import (
     Finding,
@@ -24,6 +25,9 @@ OUR_WEBHOOK = "ebs-webhook"
 SECRET = "ebs-webhook-tls"  # noqa: S105 -- its name
 SERVICE_LABEL = "kubernetes.io/service-name"
 _CERTIFICATE = "tls.crt"
+_REVIEWS = "ebs_webhook_reviews_total"
+# webhook/model/review.py, UNCHECKED; tests compare them.
+_UNCHECKED = frozenset({"InternalError", "BudgetExhausted", "Overloaded", "TooManyParts"})
 _SOON = timedelta(days=7)
 _NONE = "the webhook is not installed"
 
@@ -58,6 +62,17 @@ def authorities_in(pem_in_base64: str) -> list[x509.Certificate]:
     except binascii.Error as error:
         raise ValueError(f"it is not base64: {error}") from error
     return x509.load_pem_x509_certificates(pem)
+
+
+def unchecked_in(metrics: str) -> dict[str, float]:
+    """Reviews that no rule has answered, by reason, in what a pod's ``/metrics`` says."""
+    found: dict[str, float] = {}
+    for family in text_string_to_metric_families(metrics):
+        for sample in family.samples:
+            reason = sample.labels.get("reason", "")
+            if sample.name == _REVIEWS and reason in _UNCHECKED:
+                found[reason] = found.get(reason, 0.0) + sample.value
+    return found
 
 
 def _reachable(seen: Evidence) -> Finding:
@@ -186,7 +201,7 @@ def _unchecked(seen: Evidence) -> Finding:
         return skipped(_NONE)
     if seen.cluster.unchecked is None:
         return unknown(
-            "the webhook's metrics cannot be read through the API server",
+            "the webhook's metrics cannot be read through the API server (get pods/proxy)",
             "look at ebs_webhook_reviews_total in your monitoring (docs/alerts.md)",
         )
     text = [f"{count:.0f} for {cause}" for cause, count in seen.cluster.unchecked.items() if count]

@@ -58,15 +58,22 @@ def _missing(view: View) -> list[Chain]:
 
 
 def _unscheduled(view: View, pod: WatchedPod) -> list[Chain]:
-    symptom = _not_scheduled(pod)
+    symptom = _not_scheduled(view, pod)
     found: list[Chain] = []
+    awaited: list[Chain] = []
     for each in view.claims:
         if each.claim is None:
             found += [chain.then(symptom) for chain in _claim_missing(view, each)]
             continue
-        wrong = [chain for chain in claim_rules.chains(view, each) if not chain.waits]
+        of_claim = claim_rules.chains(view, each)
+        wrong = [chain for chain in of_claim if not chain.waits]
         is_bound = each.claim.is_bound
         found += [chain.then(symptom) for chain in wrong if not is_bound or _matters(chain)]
+        if not is_bound and each.claim.selected_node:
+            awaited += [chain.then(symptom) for chain in of_claim if chain.waits]
+    if not found and pod.condition("PodScheduled") is None:
+        # The scheduler says nothing of a pod that has a node but for its volumes.
+        found = awaited
     return found or scheduling_rules.chains(view, pod)
 
 
@@ -91,14 +98,17 @@ def _claim_missing(view: View, about: ClaimView) -> list[Chain]:
     return [refused[0].then(link) if refused else Chain((link,))]
 
 
-def _not_scheduled(pod: WatchedPod) -> Link:
+def _not_scheduled(view: View, pod: WatchedPod) -> Link:
     condition = pod.condition("PodScheduled")
+    chosen = [each.claim.selected_node for each in view.claims if each.claim is not None]
+    node = next(filter(None, chosen), "")
+    unsaid = f"none: node {node} is chosen, and waits for the volumes" if node else "none yet"
     return Link(
         Cause.NOT_SCHEDULED,
         f"So pod {pod.key} is not scheduled.",
         Proof(
             f"pod {pod.key}, condition PodScheduled",
-            condition.message if condition else "not seen by the scheduler yet",
+            condition.message if condition else unsaid,
         ),
     )
 

@@ -130,7 +130,7 @@ class Aws:
                 connect_timeout=_CONNECT_S,
                 read_timeout=_READ_S,
                 max_pool_connections=_AT_ONCE,
-                retries={"mode": "standard", "total_max_attempts": 3},
+                retries={"mode": "standard", "total_max_attempts": 2},
                 signature_version=UNSIGNED if unsigned else None,
             )
             # AWS_EC2_ENDPOINT as the product and aws-ebs-csi-driver have it.

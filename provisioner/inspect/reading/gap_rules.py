@@ -38,6 +38,10 @@ class Gap:
 
 
 def lines(gaps: Iterable[Gap]) -> list[str]:
-    """One line for each, the first of each message; for standard error."""
-    seen = dict.fromkeys(f"could not read {each.what}: {each.message}" for each in gaps)
-    return list(seen)
+    """One line for each message, with all that it kept from being read; for standard error."""
+    kept: dict[str, list[str]] = {}
+    for each in gaps:
+        of_message = kept.setdefault(each.message.removeprefix(f"{each.what}: "), [])
+        if each.what not in of_message:
+            of_message.append(each.what)
+    return [f"could not read {', '.join(what)}: {message}" for message, what in kept.items()]

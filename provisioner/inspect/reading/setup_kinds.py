@@ -41,4 +41,4 @@ SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", KubeO
 SYSTEM_NODES = Resource("", "v1", "nodes", "Node", SystemNode)
 # Its subresource "token" answers with a TokenRequest.
 TOKENS = Resource("", "v1", "serviceaccounts", "ServiceAccount", TokenReply)
-PODS_BY_NAME = Resource("", "v1", "pods", "Pod", KubeObject)
+NAMED_PODS = Resource("", "v1", "pods", "Pod", KubeObject)

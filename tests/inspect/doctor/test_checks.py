@@ -10,6 +10,7 @@ import pytest
 from provisioner.inspect.doctor.check_rules import Check, Verdict, exit_status
 from provisioner.inspect.doctor.evidence_rules import Clock, Evidence, KeyTry, Quota, Try
 from provisioner.inspect.doctor.right_rules import NOT_IN_AWS_POLICY, Samples, attempts
+from provisioner.inspect.doctor.webhook_rules import unchecked_in
 from provisioner.inspect.reading.setup_kind_rules import CustomResource, WebhookConfiguration
 from provisioner.model.claim import Claim
 from provisioner.model.node import Node
@@ -17,6 +18,7 @@ from provisioner.model.taint import Taint
 from provisioner.model.volume_snapshot import VolumeSnapshot
 from tests.inspect.doctor import evidence as e
 from tests.inspect.doctor.evidence import SOUND, checked, with_cloud, with_cluster
+from webhook.model.review import UNCHECKED
 
 ENCRYPTED = "arn:aws:kms:us-east-1:123456789012:key/1"
 YES = Try("CreateVolume", "a new volume", "DryRunOperation", "")
@@ -397,3 +399,24 @@ def test_a_clock_that_is_ahead_makes_no_lease_old():
 
     assert checked(behind)["leases-held"].verdict is Verdict.OK
     assert checked(with_cluster(leases=late))["leases-held"].verdict is Verdict.FAILED
+
+
+def test_unchecked_reviews_are_those_of_the_webhooks_own_reasons():
+    reasons = [*UNCHECKED, "ZoneMismatch"]
+    lines = [
+        f'ebs_webhook_reviews_total{{path="/validate/pods",outcome="allowed",reason="{each}"}} 2.0'
+        for each in reasons
+    ]
+    text = "\n".join(["# TYPE ebs_webhook_reviews_total counter", *lines, ""])
+
+    assert unchecked_in(text) == dict.fromkeys(map(str, UNCHECKED), 2.0)
+    assert unchecked_in("") == {}
+
+
+def test_unchecked_reviews_are_a_warning_and_none_is_well():
+    some = with_cluster(webhooks=[webhook()], unchecked={"Overloaded": 3.0})
+    none = with_cluster(webhooks=[webhook()], unchecked={})
+
+    assert checked(some)["webhook-unchecked"].proof.endswith("3 for Overloaded")
+    assert checked(some)["webhook-unchecked"].verdict is Verdict.WARNING
+    assert checked(none)["webhook-unchecked"].verdict is Verdict.OK

@@ -18,7 +18,7 @@ from provisioner.inspect.reading.kind_rules import (
 from provisioner.model.errors import Reason
 from provisioner.model.taint import Taint
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
-from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, ZONE
+from tests.builders import ATTACHER_FINALIZER, INSTANCE, OTHER_INSTANCE, VOLUME, ZONE
 from tests.inspect.explain.views import (
     CLAIM,
     NODE,
@@ -26,6 +26,7 @@ from tests.inspect.explain.views import (
     attachment_of,
     causes,
     chains,
+    claim_of,
     claim_view,
     csi_node_of,
     ebs,
@@ -36,6 +37,7 @@ from tests.inspect.explain.views import (
     pod_of,
     pv_of,
     refused,
+    said,
     view,
     volume_of,
 )
@@ -79,6 +81,17 @@ def test_what_is_wrong_with_the_claim_is_wrong_with_the_pod():
 
 def test_a_missing_claim():
     assert first_causes(unscheduled(claims=(ClaimView(CLAIM),))) == ["ClaimMissing"]
+
+
+def test_a_pod_whose_node_is_chosen_waits_for_the_claims_that_are_made():
+    going = said("being created", "Provisioning", warning=False, at=NOW)
+    made = claim_view(claim=claim_of(node=NODE), said=(going,))
+    unsaid = structs.replace(pod_of(node=""), status=PodStatus(phase="Pending"))
+
+    (chain,) = chains(unscheduled(pod=unsaid, claims=(made,)))
+
+    assert (str(chain.cause), chain.waits) == ("Provisioning", True)
+    assert chain.links[-1].proof.seen == f"none: node {NODE} is chosen, and waits for the volumes"
 
 
 def test_no_node_in_the_zone_of_the_volume():
@@ -197,6 +210,20 @@ def test_the_same_on_the_pods_own_node():
     held = attachment_of(attached=True, deleting=True, finalizers=("example.com/hold",))
     found = starting(claims=with_volume(attachments=(held,), ebs=ebs(on="")))
     assert first_causes(found) == ["AttachmentStuck"]
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "waits"),
+    [(("example.com/hold",), False), ((ATTACHER_FINALIZER, "example.com/hold"), True)],
+)
+def test_a_new_detach_waits_only_for_our_own_finalizer(finalizers: tuple[str, ...], *, waits: bool):
+    held = attachment_of(attached=True, deleting=True, finalizers=finalizers)
+    young = structs.replace(
+        held, metadata=structs.replace(held.metadata, deletion_timestamp=NOW.isoformat())
+    )
+    found = starting(claims=with_volume(attachments=(young,), ebs=ebs(on="")))
+    (chain,) = chains(found)
+    assert (str(chain.cause), chain.waits) == ("AttachmentStuck", waits)
 
 
 def test_what_the_controller_says_of_an_attachment():

@@ -49,6 +49,11 @@ def test_the_namespace_is_that_of_the_chosen_context(tmp_path):
     assert namespace_of(str(tmp_path / "none"), None) == ""
 
 
+def test_without_a_kubeconfig_there_is_no_namespace_and_no_word(capsys):
+    assert namespace_of(None, None) == ""
+    assert capsys.readouterr() == ("", "")
+
+
 def test_of_several_files_the_first_with_the_context_wins(tmp_path):
     first = a_kubeconfig(tmp_path / "a", "one", one="shop")
     second = a_kubeconfig(tmp_path / "b", "two", two="lab")
