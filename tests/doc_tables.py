@@ -16,6 +16,7 @@ from provisioner.inspect.explain.printing import cause_words
 from provisioner.model import reasons
 from provisioner.node.mounting import rules
 from tests import messages
+from tests.cluster.broken import table as broken_clusters
 from tests.conformance import rule_tables, run_tables
 from tests.documents import DOCS
 from tests.e2e import claims
@@ -53,6 +54,8 @@ TABLES = (
     Table("rules of EC2", DOCS / "reference/ec2-rules.md", rule_tables.markdown),
     Table("runs", DOCS / "reference/conformance-aws.md", run_tables.takes),
     Table("steps", DOCS / "reference/conformance-aws.md", run_tables.steps),
+    Table("broken clusters", DOCS / "reference/causes.md", broken_clusters.broken),
+    Table("healthy clusters", DOCS / "reference/causes.md", broken_clusters.healthy_ways),
     Table("e2e claims", DOCS / "reference/e2e.md", claims.markdown),
     *(
         Table(

@@ -340,7 +340,7 @@ def test_volumes_of_an_api_server_that_is_away_are_one_line(
 
     told = capsys.readouterr()
     assert (code, told.out) == (1, "")
-    assert told.err.startswith("ebs-provisioner: cannot list persistentvolumeclaims")
+    assert told.err.startswith("ebs-provisioner: cannot list persistentvolumes: ")
     assert told.err.count("\n") == 1
 
 

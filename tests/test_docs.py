@@ -49,7 +49,7 @@ PAGES = {
     *(
         f"reference/{name}"
         for name in (
-            *("options", "metrics", "events", "mount-options", "iam", "rbac", "e2e"),
+            *("options", "metrics", "events", "causes", "mount-options", "iam", "rbac", "e2e"),
             *("ec2-rules", "conformance-aws", "chart-values"),
         )
     ),

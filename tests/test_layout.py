@@ -136,8 +136,15 @@ ALLOWED: dict[str, set[str]] = {
         *("inspect.command_line", "inspect.reading", "inspect.terminal"),
         *("ec2", "kube", "options"),
     },
+    "inspect.quota": {
+        *("inspect.command_line", "inspect.reading", "inspect.terminal", "ec2"),
+    },
+    "inspect.history": {
+        *("inspect.command_line", "inspect.object_name_rules", "inspect.reading"),
+        *("inspect.terminal", "ec2", "kube"),
+    },
     "inspect.volumes": {
-        *("inspect.command_line", "inspect.terminal", "ec2", "kube", "region"),
+        *("inspect.command_line", "inspect.df", "inspect.terminal", "ec2", "kube"),
     },
     "inspect.completion": {
         *("inspect.commands", "inspect.object_name_rules", "inspect.reading", "kube"),

@@ -9,11 +9,14 @@ from provisioner import options
 # Each command is a click command of this name in its story's ``command.py``, which is imported
 # when it is called: boto3 and kubernetes cost half a second.
 _COMMANDS = {
+    "budget": "provisioner.inspect.volumes.command",
     "cost": "provisioner.inspect.cost.command",
     "df": "provisioner.inspect.df.command",
     "doctor": "provisioner.inspect.doctor.command",
     "explain": "provisioner.inspect.explain.command",
+    "history": "provisioner.inspect.history.command",
     "orphans": "provisioner.inspect.orphans.command",
+    "quota": "provisioner.inspect.quota.command",
     "volumes": "provisioner.inspect.volumes.command",
 }
 

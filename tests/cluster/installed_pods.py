@@ -30,6 +30,7 @@ while :; do
   sleep 0.05
 done
 """
+_KEEP = "[ -s /data/numbers ] || echo 1 > /data/numbers; sleep 100000"
 _CHECK = 'awk \'$1 != NR { print "line " NR " is " $0; exit 1 } END { print NR }\' /data/numbers'
 
 _PORTS = """\
@@ -104,6 +105,13 @@ class Installed:
         """The ports that a pod listens on, by the kernel."""
         return {int(each) for each in (await self.python(found, _PORTS)).split()}
 
+    async def scrape(self, found: Json) -> None:
+        """Read the metrics of a pod, as Prometheus does."""
+        where, [container] = found["metadata"], found["spec"]["containers"]
+        [port] = [each["containerPort"] for each in container["ports"] if each["name"] == "metrics"]
+        pod = f"/api/v1/namespaces/{where['namespace']}/pods/{where['name']}:{port}"
+        await self.kubectl("get", "--raw", f"{pod}/proxy/metrics")
+
     def requests(self) -> list[Json]:
         """What the product's accounts have asked the API server for, by its audit log."""
         accounts = {f"system:serviceaccount:{each}:" for each in COMPONENTS.values()}
@@ -124,7 +132,7 @@ class Installed:
             return "reader"
         if await self._exists("writer"):
             await self.kubectl("delete", "pod", "writer")
-        return await self._with_volume("reader", "sleep 100000")
+        return await self._with_volume("reader", _KEEP)
 
     async def _exists(self, pod: str) -> bool:
         """Whether there is such a pod, and it is not about to end."""

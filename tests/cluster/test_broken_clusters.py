@@ -9,17 +9,15 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 
-from tests.cluster.broken import alone, attaching, claims, healthy, looking, refused, snapshots
+from tests.cluster.broken import looking, refused
 from tests.cluster.broken.held import Held
 from tests.cluster.broken.record import Broken
+from tests.cluster.broken.table import ALONE, HEALTHY, MISSES, SETUP, TOGETHER
 from tests.cluster.cluster import Cluster, Json
 from tests.cluster.place import a_place
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-HEALTHY = healthy.matrix.ways
-TOGETHER = [way for each in (refused, claims, attaching, snapshots) for way in each.matrix.ways]
-ALONE = alone.matrix.ways
 STORY_S = 200.0
 
 
@@ -28,6 +26,7 @@ class Seen:
     """What the commands said while all stories were held."""
 
     tasks: dict[str, asyncio.Task[Json]] = field(default_factory=dict)
+    checks: dict[str, Json] = field(default_factory=dict)
 
 
 async def _told(cluster: Cluster, way: Broken, held: Held) -> Json:
@@ -47,7 +46,10 @@ async def _together(cluster: Cluster, ways: list[Broken]) -> AsyncIterator[Seen]
     seen = Seen()
 
     async def at_last() -> None:
-        await cluster.control(faults=None, capacity=[])
+        try:
+            seen.checks = await looking.checked(cluster.sandbox)
+        finally:
+            await cluster.control(faults=None, capacity=[])
 
     held = Held(len(ways), at_last)
     for way in ways:
@@ -88,6 +90,11 @@ def first_causes(explained: Json) -> list[str]:
     return [each["links"][0]["cause"] for each in explained["chains"] if not each.get("waits")]
 
 
+def is_found(checks: dict[str, Json], way: Broken) -> bool:
+    """Whether the check of a way complains."""
+    return checks[way.check]["verdict"] in ("failed", "warning")
+
+
 @pytest.mark.parametrize("way", HEALTHY, ids=lambda way: way.name)
 async def test_nothing_is_reported_of_a_healthy_object(at_peace: Seen, way: Broken):
     found = await at_peace.tasks[way.what]
@@ -95,18 +102,35 @@ async def test_nothing_is_reported_of_a_healthy_object(at_peace: Seen, way: Brok
     assert first_causes(found) == [], found
 
 
+async def test_no_check_fails_beside_healthy_objects(at_peace: Seen):
+    await asyncio.gather(*at_peace.tasks.values())
+
+    found = {name: each for name, each in at_peace.checks.items() if each["verdict"] == "failed"}
+    assert found == {}
+
+
 @pytest.mark.parametrize("way", TOGETHER, ids=lambda way: way.name)
 async def test_the_cause_is_named_first(in_trouble: Seen, way: Broken):
     found = await in_trouble.tasks[way.what]
 
-    assert set(first_causes(found)) == {*way.causes}, found
+    assert (set(first_causes(found)) == {*way.causes}) is (way.what not in MISSES), found
+    if way.check:
+        assert is_found(in_trouble.checks, way), in_trouble.checks[way.check]
 
 
 @pytest.mark.parametrize("way", ALONE, ids=lambda way: way.name)
-async def test_the_cause_is_named_first_of_what_breaks_the_whole_cluster(
-    cluster: Cluster, way: Broken
-):
+async def test_what_breaks_the_whole_cluster_is_named_first(cluster: Cluster, way: Broken):
     async with a_place(cluster) as place, way.make(place) as target:
         found = await looking.explained(cluster.sandbox, target, place.name)
+        checks = await looking.checked(cluster.sandbox) if way.check else {}
 
         assert first_causes(found) == [*way.causes], found
+        assert not way.check or is_found(checks, way), checks[way.check]
+
+
+@pytest.mark.parametrize("way", SETUP, ids=lambda way: way.name)
+async def test_a_wrong_setup_is_found(cluster: Cluster, way: Broken):
+    async with a_place(cluster) as place, way.make(place) as arguments:
+        checks = await looking.checked(cluster.sandbox, *arguments.split())
+
+        assert is_found(checks, way), checks[way.check]

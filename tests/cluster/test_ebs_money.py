@@ -144,3 +144,46 @@ async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
 
 async def test_without_kubelets_no_volume_is_shown_as_full(sandbox: Sandbox, namespace: str):
     assert await run(sandbox, "df", "-n", namespace) == (0, "No mounted volumes found.\n", "")
+
+
+async def test_the_history_of_a_claim_and_its_volume(
+    sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand
+):
+    volume_id = made(hand, A)
+    name = await name_a_volume(api, namespace, "fast", csi(volume_id), "data")
+    hand.ec2.modify_volume(VolumeId=volume_id, Size=30)
+    snapshot_id = hand.ec2.create_snapshot(VolumeId=volume_id)["SnapshotId"]
+    await claim(api, namespace, "data", "20Gi")
+    try:
+        code, out, err = await run(sandbox, "history", "pvc", "data", "-n", namespace)
+        unknown = await run(sandbox, "history", "pvc", f"{namespace}/nobody")
+        node = await run(sandbox, "history", "node", "a")
+    finally:
+        await remove(api, f"{PVS}/{name}")
+
+    assert (code, err) == (0, "")
+    for what in (
+        "claim ",
+        f"{volume_id} created in {A}",
+        "20 GiB, gp3, 3000 IOPS, 125 MiB/s to 30 GiB",
+        f"snapshot {snapshot_id} taken",
+        f"created for {volume_id}",
+    ):
+        assert what in out, (what, out)
+    assert (unknown[0], f"no pvc {namespace}/nobody" in unknown[2]) == (1, True)
+    assert (node[0], "use pvc NAME" in node[2]) == (2, True)
+
+
+async def test_the_use_of_quotas_is_told_where_their_limits_cannot_be_read(
+    sandbox: Sandbox, hand: Ec2Hand
+):
+    made(hand, A, Size=1_024)
+    nobody = {"AWS_ENDPOINT_URL_SERVICE_QUOTAS": "http://127.0.0.1:9"}
+
+    code, out, err = await run(sandbox, "quota", "-o", "json", **nobody)
+
+    gp3 = next(each for each in json.loads(out) if each["volume_type"] == "gp3")
+    assert gp3["used"] >= 1
+    assert gp3["limit"] is None
+    assert code == 1
+    assert "could not read list_service_quotas" in err

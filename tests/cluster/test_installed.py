@@ -1,7 +1,7 @@
 """The product as users install it: the chart and the image, as pods on real nodes.
 
-All tests share one sandbox. Each finds the product installed and working, and can run alone or in
-another order; in the order of the file, nothing is installed or started twice.
+All tests share one sandbox. Each finds the product installed and working, and can run alone; in the
+order of the file, nothing is installed or started twice.
 """
 
 from __future__ import annotations
@@ -258,7 +258,8 @@ async def test_on_a_node_that_goes_the_plugin_stays_until_its_volumes_have_gone(
 
 
 async def test_all_asked_with_tokens_of_their_pods_and_were_refused_nothing(product: Installed):
-    await product.reader()
+    for each in await product.pods(NODE):
+        await product.scrape(each)  # for which it has to ask for the names of volumes
     requests = product.requests()
 
     asking = {(each["user"]["username"].rpartition(":")[2], pod_of(each)) for each in requests}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -29,11 +30,11 @@ async def hand(sandbox: Sandbox) -> AsyncIterator[Ec2Hand]:
 
 
 async def run(
-    sandbox: Sandbox, *arguments: str, **environment: str
+    sandbox: Sandbox, *arguments: str, command: str = "volumes", **environment: str
 ) -> tuple[int | None, list[str], str]:
     """Exit code, the lines that are printed, what is complained of."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "provisioner.cli", "ebs", "volumes", *arguments),
+        *(sys.executable, "-m", "provisioner.cli", "ebs", command, *arguments),
         *("--kubeconfig", str(sandbox.plane.kubeconfig)),
         env={**os.environ, **sandbox.aws_environment, **environment},
         stdout=asyncio.subprocess.PIPE,
@@ -155,7 +156,7 @@ async def test_nothing_is_a_heading_and_no_call(
     assert [each["action"] for each in hand.log()] == []
 
 
-async def test_what_ec2_refuses_is_one_line(
+async def test_what_ec2_refuses_is_one_line_and_the_rest_is_shown(
     sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand
 ):
     name = await name_a_volume(api, namespace, "fast", csi(made(hand, A)))
@@ -172,10 +173,32 @@ async def test_what_ec2_refuses_is_one_line(
     finally:
         await remove(api, f"{PVS}/{name}")
 
-    assert (code, lines) == (1, [])
-    assert err.startswith("ebs-provisioner: ")
-    assert "DescribeVolumes" in err
+    assert code == 1
+    row = cut(lines)[name]
+    assert (row["PV"], row["STATE"], row["SIZE"], row["LEFT"]) == (name, "unknown", "-", "-")
+    assert err.startswith("could not read DescribeVolumes: ")
     assert err.count("\n") == 1
+
+
+async def test_the_budget_and_the_volumes_as_json(
+    sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand
+):
+    volume_id = made(hand, A)
+    name = await name_a_volume(api, namespace, "fast", csi(volume_id), "data")
+    hand.ec2.modify_volume(VolumeId=volume_id, Iops=5_000)
+    try:
+        listed = await run(sandbox, "-n", namespace, "-o", "json")
+        budget = await run(sandbox, "-n", namespace, command="budget")
+        both = await run(sandbox, "-n", namespace, "-A")
+    finally:
+        await remove(api, f"{PVS}/{name}")
+
+    (found,) = json.loads("\n".join(listed[1]))
+    assert (found["volume_id"], found["modifications_left"]) == (volume_id, 3)
+    assert budget[0] == 0
+    assert f"{volume_id}   3 of 4" in budget[1][1]
+    assert "23h" in budget[1][1]
+    assert both[0] == 2
 
 
 async def test_the_nodes_tell_the_region(sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand):

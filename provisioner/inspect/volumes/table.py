@@ -1,53 +1,36 @@
-"""``kubectl ebs volumes``: reads the API server and EC2, and changes neither.
+"""Volumes beside what their claims request, and how often they may still be modified.
 
 Kubernetes has what is requested, EC2 what exists; if they differ, both are shown. EC2 is read
 after Kubernetes, so a volume that is shown as "not in EC2" really is missing.
 """
 
+import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
-from provisioner.ec2.batches import whole
-from provisioner.ec2.calls import Ec2Calls
-from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
-from provisioner.ec2.volumes import Volumes
+from provisioner.inspect.command_line import Readers
+from provisioner.inspect.df.usage_rules import duration
 from provisioner.inspect.terminal.table_rules import NOTHING, table
-from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
-from provisioner.metrics import Metrics
-from provisioner.model.budget import Ledger
+from provisioner.model.budget import MOST, Ledger
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.errors import StorageError
 from provisioner.model.modification import Modification, ModificationState
 from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume import GIB, Volume
-from provisioner.region import find_region
 
 HEADINGS = (
     *("CLAIM", "PV", "VOLUME", "ZONE", "TYPE", "SIZE", "IOPS", "MIB/S", "STATE"),
     *("MODIFICATION", "LEFT", "SNAPSHOTS"),
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The arguments of the command.
-
-    Attributes:
-        namespace: of the claims whose volumes are shown; "" for all volumes.
-        kubeconfig: the cluster; None for the default one.
-        driver: the driver whose volumes are shown, besides in-tree ones.
-        region: of EC2; None for AWS_REGION, or that of the Nodes or of this instance.
-    """
-
-    namespace: str
-    kubeconfig: str | None
-    driver: str
-    region: str | None
+BUDGET_HEADINGS = ("CLAIM", "VOLUME", "LEFT", "ONE MORE AT", "IN", "LAST MODIFICATION")
+UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +58,7 @@ class Row:
         modification: the latest one; None if EC2 shows none.
         allowance: how often it may still be modified.
         pending: its snapshots that are not completed.
+        is_known: whether EC2 was able to answer: else nothing of it proves that there is no volume.
     """
 
     persistent_volume: PersistentVolume
@@ -84,55 +68,34 @@ class Row:
     modification: Modification | None
     allowance: Allowance
     pending: Sequence[EbsSnapshot] = ()
+    is_known: bool = True
 
 
-async def answer(question: Question) -> list[str]:
-    """The table, line by line.
+async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Row]:
+    """The volumes of a driver, and in-tree ones, sorted by claim; what cannot be read is a gap.
+
+    Args:
+        readers: of the cluster and the cloud. EC2 is read after Kubernetes.
+        driver: whose volumes are shown.
+        namespace: of the claims; "" for all volumes.
 
     Raises:
-        StorageError: the API server or EC2 cannot be asked; one clear line.
+        StorageError: the PersistentVolumes cannot be listed: then there is nothing to show.
     """
-    async with await KubeClient.connect(kubeconfig=question.kubeconfig) as client:
-        claims = await client.list(CLAIMS, namespace=question.namespace)
-        found = await client.list(PERSISTENT_VOLUMES)
-        region = await find_region(client, question.region)
-    wanted = _wanted(found.items, question)
-    calls = Ec2Calls.connect(region=region, metrics=Metrics())
-    try:
-        seen = await _read_ec2(calls, wanted, claims.items)
-    finally:
-        await calls.close()
-    return list(lines(seen))
-
-
-def _wanted(
-    every: Sequence[PersistentVolume], question: Question
-) -> list[tuple[PersistentVolume, str]]:
-    """The PersistentVolumes to show, each with its volume; two may name the same one."""
-    found: list[tuple[PersistentVolume, str]] = []
-    for each in every:
-        ref = each.spec.claim_ref
-        volume_id = each.volume_id(question.driver)
-        if volume_id and question.namespace in {"", ref.namespace if ref else None}:
-            found.append((each, volume_id))
-    return found
-
-
-async def _read_ec2(
-    calls: Ec2Calls, wanted: Sequence[tuple[PersistentVolume, str]], claims: Sequence[Claim]
-) -> list[Row]:
-    """Ask EC2 for all of them. Filters are used, because a bad id would fail a call for all."""
+    claims, found = await asyncio.gather(
+        readers.cluster.every(CLAIMS, namespace=namespace),
+        readers.cluster.every(PERSISTENT_VOLUMES),
+    )
+    _check_listed(readers)
+    wanted = _wanted(found, driver, namespace)
     if not wanted:
         return []
     ids = sorted({volume_id for _, volume_id in wanted})
-    volumes = whole(await Volumes(calls).look_for(ids))
-    latest = whole(await Modifications(calls).latest(ids))
-    pending: dict[str, list[EbsSnapshot]] = {}
-    for snapshot in await Snapshots(calls).pending():
-        pending.setdefault(snapshot.volume_id, []).append(snapshot)
-    by_key = {claim.key: claim for claim in claims}
-    now = datetime.now(UTC)
-    return [
+    volumes, latest, pending = await asyncio.gather(
+        readers.cloud.volumes(ids), readers.cloud.modifications(ids), _pending_snapshots(readers)
+    )
+    by_key, now = {claim.key: claim for claim in claims}, datetime.now(UTC)
+    rows = [
         Row(
             persistent_volume=each,
             volume_id=volume_id,
@@ -141,9 +104,41 @@ async def _read_ec2(
             modification=latest.get(volume_id),
             allowance=_allowance(each, volume_id, latest.get(volume_id), now),
             pending=pending.get(volume_id, ()),
+            is_known=not readers.cloud.misses("DescribeVolumes"),
         )
         for each, volume_id in wanted
     ]
+    return sorted(rows, key=_sort_key)
+
+
+def _check_listed(readers: Readers) -> None:
+    """Raise the reason why the PersistentVolumes cannot be listed, if there is one."""
+    if readers.cluster.misses(PERSISTENT_VOLUMES):
+        gap = next(each for each in readers.cluster.gaps if PERSISTENT_VOLUMES.plural in each.what)
+        raise StorageError(gap.reason, gap.message)
+
+
+def _wanted(
+    every: Sequence[PersistentVolume], driver: str, namespace: str
+) -> list[tuple[PersistentVolume, str]]:
+    """The PersistentVolumes to show, each with its volume; two may name the same one."""
+    found: list[tuple[PersistentVolume, str]] = []
+    for each in every:
+        ref = each.spec.claim_ref
+        volume_id = each.volume_id(driver)
+        if volume_id and namespace in {"", ref.namespace if ref else None}:
+            found.append((each, volume_id))
+    return found
+
+
+async def _pending_snapshots(readers: Readers) -> dict[str, list[EbsSnapshot]]:
+    calls = readers.cloud.calls
+    if calls is None:
+        return {}
+    pending: dict[str, list[EbsSnapshot]] = {}
+    for each in await readers.cloud.ask("DescribeSnapshots", Snapshots(calls).pending(), []):
+        pending.setdefault(each.volume_id, []).append(each)
+    return pending
 
 
 def _claim(persistent_volume: PersistentVolume, by_key: Mapping[str, Claim]) -> Claim | None:
@@ -167,9 +162,46 @@ def _allowance(
     return Allowance(ledger.left(latest, now), ledger.more_at(latest, now))
 
 
-def lines(seen: Sequence[Row]) -> Iterator[str]:
+def lines(seen: Sequence[Row], *, width: int | None = None) -> Iterator[str]:
     """The table, line by line, sorted by claim; columns are as wide as their longest cell."""
-    yield from table(HEADINGS, map(_cells, sorted(seen, key=_sort_key)))
+    yield from table(HEADINGS, map(_cells, sorted(seen, key=_sort_key)), width=width)
+
+
+def budget_lines(seen: Sequence[Row], now: datetime, *, width: int | None = None) -> list[str]:
+    """How often each volume may still be modified, those with the least left first."""
+    rows = sorted(seen, key=lambda each: (each.allowance.left, _sort_key(each)))
+    return table(BUDGET_HEADINGS, (_budget_cells(each, now) for each in rows), width=width)
+
+
+def _budget_cells(seen: Row, now: datetime) -> tuple[str, ...]:
+    more = seen.allowance.until
+    known = seen.volume is not None
+    return (
+        _claim_cell(seen),
+        seen.volume_id,
+        f"{seen.allowance.left} of {MOST}" if known else NOTHING,
+        _minute(more) if known and more is not None else NOTHING,
+        duration((more - now).total_seconds()) if known and more is not None else NOTHING,
+        _modification(seen.modification),
+    )
+
+
+def as_json(seen: Sequence[Row]) -> list[dict[str, Any]]:
+    """The same data, for programs; null is what is not known."""
+    return [
+        {
+            "persistent_volume": each.persistent_volume.name,
+            "volume_id": each.volume_id,
+            "claim": each.claim.key if each.claim is not None else None,
+            "requested_gib": _requested_gib(each.claim) or None,
+            "volume": each.volume,
+            "modification": each.modification,
+            "modifications_left": each.allowance.left if each.volume is not None else None,
+            "one_more_at": each.allowance.until,
+            "pending_snapshots": [snapshot.snapshot_id for snapshot in each.pending],
+        }
+        for each in sorted(seen, key=_sort_key)
+    ]
 
 
 def is_of(persistent_volume: PersistentVolume, claim: Claim) -> bool:
@@ -194,11 +226,17 @@ def _cells(seen: Row) -> tuple[str, ...]:
         _size(seen),
         _number(volume.iops if volume else None),
         _number(volume.throughput_mibps if volume else None),
-        str(volume.state) if volume else "not in EC2",
+        _state(seen),
         _modification(seen.modification),
         _allowance_cell(seen.allowance) if volume else NOTHING,
         _pending(seen.pending),
     )
+
+
+def _state(seen: Row) -> str:
+    if seen.volume is not None:
+        return str(seen.volume.state)
+    return "not in EC2" if seen.is_known else UNKNOWN
 
 
 def _claim_cell(seen: Row) -> str:
@@ -245,10 +283,13 @@ def _modification(modification: Modification | None) -> str:
 def _allowance_cell(allowance: Allowance) -> str:
     if allowance.until is None:
         return str(allowance.left)
-    # As the API server writes times, rounded up to the minute: rounding down would be too early.
-    until = allowance.until.astimezone(UTC)
-    minutes = -(-until.timestamp() // 60)
-    return f"{allowance.left} until {datetime.fromtimestamp(minutes * 60, UTC):%Y-%m-%dT%H:%MZ}"
+    return f"{allowance.left} until {_minute(allowance.until)}"
+
+
+def _minute(moment: datetime) -> str:
+    """As the API server writes times; rounded up to the minute, or it would be too early."""
+    minutes = -(-moment.astimezone(UTC).timestamp() // 60)
+    return f"{datetime.fromtimestamp(minutes * 60, UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def _pending(snapshots: Sequence[EbsSnapshot]) -> str:

@@ -7,11 +7,10 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
 from provisioner.sandbox.aws_keys import AwsKeys, serving
-from tests.cluster import copies, epochs, hands, snapshot_hands
+from tests.cluster import epochs, hands
 from tests.cluster.broken.claims import kubernetes_says
 from tests.cluster.broken.record import Matrix
 from tests.cluster.cluster import Cluster
-from tests.cluster.copies import snapshots_of
 from tests.cluster.place import Place
 from tests.cluster.replicas import Replica
 from tests.cluster.stock import LEASES, NAMES, Sidecar
@@ -19,8 +18,6 @@ from tests.cluster.stock import LEASES, NAMES, Sidecar
 matrix = Matrix()
 broken = matrix.broken
 
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-_SNAPSHOT_CONTROLLER = "snapshot-controller"
 _NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}
 
 
@@ -41,7 +38,7 @@ async def _waiting_claim(place: Place) -> None:
     await kubernetes_says(place, "ExternalProvisioning")
 
 
-@broken("No controller runs", "NoController")
+@broken("No controller runs", "NoController", check="leases-held")
 @asynccontextmanager
 async def controller_ended(place: Place) -> AsyncIterator[str]:
     async with _without_controller(place, 10.0):
@@ -49,7 +46,7 @@ async def controller_ended(place: Place) -> AsyncIterator[str]:
         yield "pvc data"
 
 
-@broken("The leases are held by a controller that was killed", "LeaseExpired")
+@broken("The leases are held by a controller that was killed", "LeaseExpired", check="leases-held")
 @asynccontextmanager
 async def dead_holder(place: Place) -> AsyncIterator[str]:
     async with _without_controller(place, 0.0):
@@ -65,7 +62,9 @@ async def _expired(cluster: Cluster) -> None:
         await cluster.api.patch(f"{LEASES}/{name}", lease)
 
 
-@broken("The stock driver's sidecar holds one of the leases", "LeasesSplit")
+@broken(
+    "The stock driver's sidecar holds one of the leases", "LeasesSplit", check="leases-one-holder"
+)
 @asynccontextmanager
 async def stolen(place: Place) -> AsyncIterator[str]:
     """Ours has the others: it is killed, so that its leases stay as they are for a moment."""
@@ -85,18 +84,6 @@ async def stolen(place: Place) -> AsyncIterator[str]:
             stealing.cancel()
             await asyncio.gather(stealing, return_exceptions=True)
             await theirs.release()
-
-
-@broken("EC2 throttles the account", "Throttled")
-@asynccontextmanager
-async def throttled(place: Place) -> AsyncIterator[str]:
-    """All creates slow down by it, so no other story is beside it."""
-    refusal = {"code": "RequestLimitExceeded", "message": "Request limit exceeded."}
-    await place.cluster.fault("CreateVolume", n=1_000_000, http_status=503, **refusal)
-    await place.claim(await place.storage_class())
-    await kubernetes_says(place, "Provisioning")
-    yield "pvc data"
-    await place.cluster.control(faults=None)
 
 
 @asynccontextmanager
@@ -151,35 +138,3 @@ async def hop_limit(place: Place) -> AsyncIterator[str]:
             await _waiting_claim(place)
             await _says_why(place, replica, "no AWS credentials")
             yield "pvc data"
-
-
-# -- snapshots
-
-
-@broken("The snapshot-controller does not run", "SnapshotControllerMissing")
-@asynccontextmanager
-async def no_snapshot_controller(place: Place) -> AsyncIterator[str]:
-    cluster = place.cluster
-    await snapshot_hands.a_source(place)
-    async with snapshot_hands.a_class(place):
-        await cluster.background.call(cluster.sandbox.crew.stop(_SNAPSHOT_CONTROLLER, 5.0))
-        try:
-            await copies.take(place, "monday", of="data")
-            yield "snapshot monday"
-        finally:
-            await cluster.background.call(cluster.sandbox.plane.start_snapshots())
-        await place.remove(f"{snapshots_of(place)}/monday")
-
-
-@broken("The cluster has no snapshot CRDs", "SnapshotCrdsMissing")
-@asynccontextmanager
-async def no_kinds(place: Place) -> AsyncIterator[str]:
-    cluster = place.cluster
-    await cluster.background.call(cluster.sandbox.crew.stop(_SNAPSHOT_CONTROLLER, 5.0))
-    for kind in ("volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses"):
-        await place.api.delete(f"{CRDS}/{kind}.snapshot.storage.k8s.io")
-        await place.is_gone(f"{CRDS}/{kind}.snapshot.storage.k8s.io")
-    try:
-        yield "snapshot monday"
-    finally:
-        await cluster.background.call(cluster.sandbox.plane.start_snapshots())

@@ -30,7 +30,10 @@ REFUSED = (
 )
 
 
-@broken("EC2 attaches no more volumes to the instance", "AttachmentLimitExceeded")
+@broken(
+    "EC2 attaches no more volumes to the instance",
+    "AttachmentLimitExceeded",
+)
 @asynccontextmanager
 async def instance_is_full(place: Place) -> AsyncIterator[str]:
     pv = await a_volume(place)
@@ -47,7 +50,11 @@ async def instance_is_full(place: Place) -> AsyncIterator[str]:
         yield "pod data"
 
 
-@broken("The volume is attached to an instance outside the cluster", "VolumeInUse")
+@broken(
+    "The volume is attached to an instance outside the cluster",
+    "VolumeInUse",
+    check="attached-elsewhere",
+)
 @asynccontextmanager
 async def attached_by_hand(place: Place) -> AsyncIterator[str]:
     pv = await a_volume(place)
@@ -60,7 +67,7 @@ async def attached_by_hand(place: Place) -> AsyncIterator[str]:
     await asyncio.to_thread(lab.detach, handle_of(pv))
 
 
-@broken("The volume was deleted in EC2 by hand", "VolumeNotFound")
+@broken("The volume was deleted in EC2 by hand", "VolumeNotFound", check="volumes-exist")
 @asynccontextmanager
 async def volume_is_gone(place: Place) -> AsyncIterator[str]:
     pv = await a_volume(place)
@@ -70,7 +77,11 @@ async def volume_is_gone(place: Place) -> AsyncIterator[str]:
         yield "pod data"
 
 
-@broken("The PersistentVolume names another zone than its volume's", "ZoneMismatch")
+@broken(
+    "The PersistentVolume names another zone than its volume's",
+    "ZoneMismatch",
+    check="volume-zones",
+)
 @asynccontextmanager
 async def wrong_affinity(place: Place) -> AsyncIterator[str]:
     made = await asyncio.to_thread(by_hand(place.cluster).volume, AvailabilityZone="us-east-1b")
@@ -129,7 +140,7 @@ async def used_elsewhere(place: Place) -> AsyncIterator[str]:
         await quiet_nodes.end_pod(place, new["metadata"]["name"])
 
 
-@broken("The instance of the pod's node is stopped", "InstanceInWrongState")
+@broken("The instance of the pod's node is stopped", "InstanceInWrongState", check="instances")
 @asynccontextmanager
 async def instance_stopped(place: Place) -> AsyncIterator[str]:
     """EC2 attaches volumes to a stopped instance, and no kubelet is there to mount them."""
@@ -144,7 +155,7 @@ async def instance_stopped(place: Place) -> AsyncIterator[str]:
         yield "pod data"
 
 
-@broken("The instance is terminated and its Node is left", "InstanceNotFound")
+@broken("The instance is terminated and its Node is left", "InstanceNotFound", check="instances")
 @asynccontextmanager
 async def instance_terminated(place: Place) -> AsyncIterator[str]:
     pv = await a_volume(place)
@@ -170,7 +181,8 @@ async def no_plugin(place: Place) -> AsyncIterator[str]:
 
 
 @broken(
-    "The node plugin runs, and the kubelet has not registered its driver", "DriverNotRegistered"
+    "The node plugin runs, and the kubelet has not registered its driver",
+    "DriverNotRegistered",
 )
 @asynccontextmanager
 async def not_registered(place: Place) -> AsyncIterator[str]:
@@ -219,7 +231,7 @@ async def taint_left(place: Place) -> AsyncIterator[str]:
         yield f"node {instance.private_dns_name}"
 
 
-@broken("The node has no zone label", "ZoneLabelMissing")
+@broken("The node has no zone label", "ZoneLabelMissing", check="zone-labels")
 @asynccontextmanager
 async def no_zone(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
@@ -227,7 +239,9 @@ async def no_zone(place: Place) -> AsyncIterator[str]:
         yield f"node {instance.private_dns_name}"
 
 
-@broken("The node's zone label differs from its instance's zone", "ZoneLabelWrong")
+@broken(
+    "The node's zone label differs from its instance's zone", "ZoneLabelWrong", check="zone-labels"
+)
 @asynccontextmanager
 async def wrong_zone(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:

@@ -15,7 +15,7 @@ matrix = Matrix()
 broken = matrix.broken
 
 ELSEWHERE = "didn't match PersistentVolume's node affinity"
-"""Before Kubernetes 1.34: "had volume node affinity conflict"."""
+"""Seen with Kubernetes 1.36. Older schedulers: "had volume node affinity conflict"."""
 
 
 async def kubernetes_says(place: Place, reason: str, *words: str, name: str = "data") -> None:
@@ -23,7 +23,7 @@ async def kubernetes_says(place: Place, reason: str, *words: str, name: str = "d
     await growing.told(place, reason, *words, name=name, timeout_s=60)
 
 
-@broken("The claim names a class that does not exist", "ClassNotFound")
+@broken("The claim names a class that does not exist", "ClassNotFound", check="claims-of-no-class")
 @asynccontextmanager
 async def no_such_class(place: Place) -> AsyncIterator[str]:
     await place.claim(f"{place.name}-nowhere")
@@ -42,7 +42,7 @@ async def class_deleted(place: Place) -> AsyncIterator[str]:
     yield "pod data"
 
 
-@broken("The class has a parameter that can never work", "InvalidClass")
+@broken("The class has a parameter that can never work", "InvalidClass", check="classes")
 @asynccontextmanager
 async def impossible_class(place: Place) -> AsyncIterator[str]:
     await place.claim(await place.storage_class(parameters={"type": "gp3", "iops": "many"}))
@@ -57,16 +57,6 @@ async def impossible_claim(place: Place) -> AsyncIterator[str]:
     await place.claim(name, resources={"requests": {"storage": "100Ti"}})
     await place.told("too large")
     yield "pvc data"
-
-
-@broken("The class allows only zones without nodes", "NoUsableZone")
-@asynccontextmanager
-async def no_node_there(place: Place) -> AsyncIterator[str]:
-    zones = copies.in_zones("us-east-1f")
-    await place.claim(await place.storage_class(waits=True, allowedTopologies=zones))
-    await place.pod({"metadata": {"name": "data"}})
-    await kubernetes_says(place, "FailedScheduling")
-    yield "pod data"
 
 
 @broken("A ResourceQuota of the namespace is used up", "ResourceQuotaExceeded")
@@ -212,7 +202,7 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
     yield await _unscheduled(place, pod, ELSEWHERE)
 
 
-@broken("No node in the volume's zone takes another volume", "NodesFull")
+@broken("No node in the volume's zone takes another volume", "NodesFull", check="node-limits")
 @asynccontextmanager
 async def nodes_are_full(place: Place) -> AsyncIterator[str]:
     """A node that may have one volume has one, by a pod that it runs."""

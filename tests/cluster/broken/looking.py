@@ -41,3 +41,9 @@ async def explained(sandbox: Sandbox, target: str, namespace: str) -> Json:
     kind, name = target.split(" ")
     _, found = await ebs(sandbox, "explain", kind, name, "-n", namespace)
     return found
+
+
+async def checked(sandbox: Sandbox, *arguments: str) -> dict[str, Json]:
+    """The checks of ``doctor`` by their ids."""
+    _, found = await ebs(sandbox, "doctor", *arguments)
+    return {each["id"]: each for each in found["checks"]}

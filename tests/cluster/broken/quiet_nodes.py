@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from provisioner.sandbox import kwok, nodes
 from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
+from tests.cluster.by_hand import force_removal
 from tests.cluster.cluster import ATTACHMENTS, CLASSES, CSI_NODES, NODES, Json
 from tests.cluster.copies import in_zones
 from tests.cluster.place import Place
@@ -136,7 +137,7 @@ async def a_starting_pod(place: Place, pv: Json, zone: str = ZONE) -> AsyncItera
         yield attachment
         await end_pod(place, pod["metadata"]["name"])
         # The controller manager would wait for minutes after so many failures.
-        await place.remove(f"{ATTACHMENTS}/{attachment}")
+        await force_removal(place, f"{ATTACHMENTS}/{attachment}")
 
 
 async def end_pod(place: Place, name: str) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from tests.cluster.place import Place
 
 Make = Callable[[Place], AbstractAsyncContextManager[str]]
-"""Breaks something, waits until its symptom shows, gives the object to explain ("pvc data"), and
-takes it back at the end."""
+"""Breaks something, waits until its symptom shows, gives the object to explain ("pvc data"; for
+``doctor`` alone its arguments), and takes it back at the end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,17 +60,6 @@ async def may_not_use_the_key(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("The KMS key of the class does not exist", "VolumeNotFound")
-@asynccontextmanager
-async def no_such_key(place: Place) -> AsyncIterator[str]:
-    """EC2 creates the volume and takes it back, as it documents for keys that cannot be used."""
-    key = "arn:aws:kms:us-east-1:123456789012:key/00000000-0000-0000-0000-000000000000"
-    parameters = {"type": "gp3", "encrypted": "true", "kmsKeyId": key}
-    await place.claim(await place.storage_class(parameters=parameters))
-    await growing.told(place, "", "VolumeNotFound", timeout_s=SLOW_S)
-    yield "pvc data"
-
-
 @broken("The controller's AWS credentials have expired", "CredentialsInvalid")
 @asynccontextmanager
 async def expired(place: Place) -> AsyncIterator[str]:

@@ -32,27 +32,3 @@ async def no_such_claim(place: Place) -> AsyncIterator[str]:
         await growing.told(place, "", "cannot get claim", name="monday")
         yield "snapshot monday"
         await place.remove(f"{snapshots_of(place)}/monday")
-
-
-@broken("The EBS snapshot was deleted by hand", "SnapshotNotFound")
-@asynccontextmanager
-async def snapshot_is_gone(place: Place) -> AsyncIterator[str]:
-    """A content that names it was made after that, as a restored backup does."""
-    volume_id = await snapshot_hands.a_source(place)
-    snapshot_id = await snapshot_hands.make_ec2_snapshot(place, volume_id, {})
-    await snapshot_hands.delete_ec2_snapshot(place, snapshot_id)
-    await snapshot_hands.give(place, snapshot_id)
-    await _told_of_content(place, snapshot_id)
-    yield "snapshot given"
-    await place.remove(f"{snapshots_of(place)}/given")
-
-
-async def _told_of_content(place: Place, words: str) -> None:
-    """Wait for an event about the story's content, which is kept in default."""
-
-    async def seen() -> bool:
-        path = "/api/v1/namespaces/default/events"
-        found = await place.api.get(path, fieldSelector=f"involvedObject.name={place.name}")
-        return any(words in each["message"] for each in found["items"])
-
-    await place.cluster.until(f"an event with {words}", seen)

@@ -18,7 +18,7 @@ from provisioner.inspect.reading.kind_rules import (
 from provisioner.model.errors import Reason
 from provisioner.model.taint import Taint
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
-from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, ZONE
+from tests.builders import ATTACHER_FINALIZER, INSTANCE, OTHER_INSTANCE, VOLUME, ZONE
 from tests.inspect.explain.views import (
     CLAIM,
     NODE,
@@ -210,6 +210,20 @@ def test_the_same_on_the_pods_own_node():
     held = attachment_of(attached=True, deleting=True, finalizers=("example.com/hold",))
     found = starting(claims=with_volume(attachments=(held,), ebs=ebs(on="")))
     assert first_causes(found) == ["AttachmentStuck"]
+
+
+@pytest.mark.parametrize(
+    ("finalizers", "waits"),
+    [(("example.com/hold",), False), ((ATTACHER_FINALIZER, "example.com/hold"), True)],
+)
+def test_a_new_detach_waits_only_for_our_own_finalizer(finalizers: tuple[str, ...], *, waits: bool):
+    held = attachment_of(attached=True, deleting=True, finalizers=finalizers)
+    young = structs.replace(
+        held, metadata=structs.replace(held.metadata, deletion_timestamp=NOW.isoformat())
+    )
+    found = starting(claims=with_volume(attachments=(young,), ebs=ebs(on="")))
+    (chain,) = chains(found)
+    assert (str(chain.cause), chain.waits) == ("AttachmentStuck", waits)
 
 
 def test_what_the_controller_says_of_an_attachment():

@@ -11,7 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.inspect.volumes.table import HEADINGS, Allowance, Row, is_of, lines
+from provisioner.inspect.volumes.table import (
+    HEADINGS,
+    Allowance,
+    Row,
+    as_json,
+    budget_lines,
+    is_of,
+    lines,
+)
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.meta import ObjectReference
@@ -146,6 +154,33 @@ def test_a_volume_that_ec2_does_not_know_is_told_as_such():
     assert shown["STATE"] == "not in EC2"
     assert shown["VOLUME"] == VOLUME
     assert {shown[each] for each in ("ZONE", "TYPE", "SIZE", "IOPS", "MIB/S", "LEFT")} == {"-"}
+
+
+def test_where_ec2_did_not_answer_nothing_is_said_of_a_volume():
+    assert cells(seen(volume=None, is_known=False))["STATE"] == "unknown"
+
+
+def test_the_budget_names_first_who_has_least_left():
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    used = Allowance(0, now + timedelta(hours=2, minutes=5))
+    table = [seen(), seen(persistent_volume=of("web"), claim=None, allowance=used)]
+
+    _, first, second = budget_lines(table, now)
+
+    assert first.split("   ") == [
+        *("shop/web (gone)", VOLUME, "0 of 4", "2026-11-23T14:05Z", "2h5m", "-"),
+    ]
+    assert second.split()[2:] == ["4", "of", "4", "-", "-", "-"]
+
+
+@given(st.lists(st.builds(Allowance, st.integers(0, 4), st.none() | st.just(datetime.now(UTC)))))
+def test_json_has_each_volume_of_the_table(allowances: list[Allowance]):
+    rows = [seen(allowance=each) for each in allowances]
+
+    found = msgspec.json.decode(msgspec.json.encode(as_json(rows)))
+
+    assert [each["modifications_left"] for each in found] == [each.left for each in allowances]
+    assert {each["volume_id"] for each in found} <= {VOLUME}
 
 
 def test_a_claim_that_is_gone_is_told_as_such():

@@ -1,0 +1,1 @@
+"""What happened to a claim, from objects, events and EC2."""

@@ -1,0 +1,1 @@
+"""How much of EBS's quotas is in use."""

@@ -1,0 +1,115 @@
+"""What is set up wrongly: no object of a user shows it, and ``doctor`` looks at it."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import yaml
+
+from provisioner.sandbox.installation import MANIFESTS, WEBHOOK, WEBHOOK_NAMESPACE
+from tests.cluster import hands
+from tests.cluster.broken import quiet_nodes
+from tests.cluster.broken.record import Matrix
+from tests.cluster.place import Place
+from tests.cluster.webhook_hands import SECRET
+from tests.webhook.pairs import Issued, issue
+from webhook.certificates.issuing import Names
+
+matrix = Matrix()
+broken = matrix.broken
+
+_WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
+_KINDS = ("mutating", "validating")
+NOWHERE = {"matchLabels": {"ebs-provisioner.io/nowhere": "yes"}}
+
+
+@broken("EC2 is asked in another region than the cluster's", check="region")
+@asynccontextmanager
+async def wrong_region(place: Place) -> AsyncIterator[str]:
+    del place
+    yield "--region eu-west-1"
+
+
+@broken("Pods cannot reach the metadata service: hop limit 1", check="hop-limit")
+@asynccontextmanager
+async def hop_limit(place: Place) -> AsyncIterator[str]:
+    async with quiet_nodes.a_node(place) as instance:
+        change = {"InstanceId": instance.instance_id, "HttpPutResponseHopLimit": 1}
+        await asyncio.to_thread(place.cluster.ec2.modify_instance_metadata_options, **change)
+        yield ""
+
+
+# -- the webhook, whose configurations are registered for objects that nobody has
+
+
+@asynccontextmanager
+async def _registered(place: Place, authority: bytes) -> AsyncIterator[None]:
+    """The configurations of the manifests with a caBundle, asked of no object here."""
+    file = MANIFESTS / "webhook" / "webhooks.yaml"
+    both: list[dict[str, Any]] = list(yaml.safe_load_all(file.read_text()))
+    for configuration, kind in zip(both, _KINDS, strict=True):
+        for webhook in configuration["webhooks"]:
+            webhook["clientConfig"]["caBundle"] = b64encode(authority).decode()
+            webhook["objectSelector"] = NOWHERE
+        await place.api.create(_WEBHOOKS.format(kind=kind), configuration)
+    try:
+        yield
+    finally:
+        for kind in _KINDS:
+            await hands.discard(place.api, f"{_WEBHOOKS.format(kind=kind)}/{WEBHOOK}")
+
+
+_NAMES = Names(dns=(f"{WEBHOOK}.{WEBHOOK_NAMESPACE}.svc",), ips=())
+_LONG_AGO = timedelta(days=5 * 365)
+
+
+@asynccontextmanager
+async def _served(place: Place, issued: Issued) -> AsyncIterator[None]:
+    """The Secret of the webhook holds this certificate."""
+    old = await place.cluster.get(SECRET)
+    body = {
+        "metadata": {"name": "ebs-webhook-tls"},
+        "data": {
+            "tls.crt": b64encode(issued.certificate).decode(),
+            "tls.key": b64encode(issued.key).decode(),
+        },
+    }
+    if old is None:
+        await place.api.create(SECRET.rpartition("/")[0], body)
+    else:
+        await place.api.patch(SECRET, {"data": body["data"]})
+    try:
+        yield
+    finally:
+        if old is None:
+            await place.api.delete(SECRET)
+        else:
+            await place.api.patch(SECRET, {"data": {**dict.fromkeys(body["data"]), **old["data"]}})
+
+
+@broken("The webhook's Service has no endpoints", check="webhook-reachable")
+@asynccontextmanager
+async def no_endpoints(place: Place) -> AsyncIterator[str]:
+    async with _registered(place, issue(_NAMES, datetime.now(UTC)).authority):
+        yield ""
+
+
+@broken("The webhook's caBundle is of another authority", check="webhook-certificate")
+@asynccontextmanager
+async def wrong_authority(place: Place) -> AsyncIterator[str]:
+    one, other = (issue(_NAMES, datetime.now(UTC)) for _ in range(2))
+    async with _served(place, one), _registered(place, other.authority):
+        yield ""
+
+
+@broken("The webhook's certificate has expired", check="webhook-expiry")
+@asynccontextmanager
+async def expired_certificate(place: Place) -> AsyncIterator[str]:
+    issued = issue(_NAMES, datetime.now(UTC) - _LONG_AGO)
+    async with _served(place, issued), _registered(place, issued.authority):
+        yield ""

@@ -1,0 +1,32 @@
+"""The matrix as documentation shows it, and all of its ways."""
+
+from __future__ import annotations
+
+from tests.cluster.broken import alone, attaching, claims, healthy, refused, setup, snapshots
+from tests.cluster.broken.record import Broken
+
+HEALTHY = healthy.matrix.ways
+TOGETHER = [way for each in (refused, claims, attaching, snapshots) for way in each.matrix.ways]
+ALONE = alone.matrix.ways
+SETUP = setup.matrix.ways
+MISSES = frozenset({"The claim that the snapshot is of does not exist"})
+"""Whose cause is not named, exactly: of that one, only that the snapshot is not ready."""
+
+
+def _row(way: Broken) -> str:
+    causes = ", ".join(f"`{each}`" for each in way.causes) or ""
+    if way.what in MISSES:
+        causes = "not named"
+    check = f"`{way.check}`" if way.check else ""
+    return f"| {way.what} | {causes} | {check} |"
+
+
+def broken() -> str:
+    """Each way in which a cluster is broken, with what names it."""
+    rows = [_row(way) for way in (*TOGETHER, *ALONE, *SETUP)]
+    return "\n".join(("| what is broken | `explain` | `doctor` |", "|---|---|---|", *rows))
+
+
+def healthy_ways() -> str:
+    """Each healthy cluster."""
+    return "\n".join(f"- {way.what}." for way in HEALTHY)
