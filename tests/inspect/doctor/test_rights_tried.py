@@ -36,6 +36,21 @@ def samples_of(ec2: Any, instance_id: str, tags: list[dict[str, str]]) -> Sample
     return Samples(ZONE, free, 8, used, instance_id, snapshot, "production")
 
 
+def what_is_there(ec2: Any) -> tuple[dict[str, Any], set[str]]:
+    """What a call that is carried out would change at once, and time alone does not."""
+    volumes = {
+        each["VolumeId"]: (
+            each["Size"],
+            each["State"],
+            each.get("Tags"),
+            [there["InstanceId"] for there in each["Attachments"]],
+        )
+        for each in ec2.describe_volumes()["Volumes"]
+    }
+    snapshots = ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"]
+    return volumes, {each["SnapshotId"] for each in snapshots}
+
+
 async def test_all_actions_are_allowed_and_nothing_changes(
     strict_ec2: StrictEc2, aws_environment: None, monkeypatch: pytest.MonkeyPatch, tags: Any
 ):
@@ -50,20 +65,14 @@ async def test_all_actions_are_allowed_and_nothing_changes(
         aws_secret_access_key="secret",
     )
     samples = samples_of(ec2, instance.instance_id, tags)
-    before = (
-        ec2.describe_volumes()["Volumes"],
-        ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"],
-    )
+    before = what_is_there(ec2)
     aws = Aws.of_caller("us-east-1")
     try:
         refused = await probes.why_no_tries(aws)
         tried = [await probes.try_it(aws, each) for each in attempts(samples)]
     finally:
         aws.close()
-        after = (
-            ec2.describe_volumes()["Volumes"],
-            ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"],
-        )
+        after = what_is_there(ec2)
         ec2.close()
 
     assert refused == ""
