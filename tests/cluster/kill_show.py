@@ -21,7 +21,7 @@ from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import epochs, hands
 from tests.cluster.hands import Ec2Hand
-from tests.cluster.replicas import Replica, eventually
+from tests.cluster.replicas import START_S, Replica, eventually
 
 WORKS_AT_MOST_S = 3.5
 """With its start (1.3 s on idle cores) it is killed every 3 s."""
@@ -115,7 +115,7 @@ class KillStory:
             await self._create("now", deleted)
             await self._create("kept", retained)
             self.controller.begin()
-            await eventually("volumes are being made", self._many_are_made)
+            await eventually("volumes are being made", self._many_are_made, START_S)
             await self._kill()
             await hands.discard(self.api, hands.claims_of(self.namespace))
 
@@ -134,6 +134,7 @@ class KillStory:
 
     async def clean_up(self) -> None:
         """Remove what a retained class leaves behind."""
+        await self.controller.kill()
         await hands.wipe(self.api, self.hand, self.namespace)
         for name in ("now", "later", "kept"):
             await hands.discard(self.api, f"{hands.CLASSES}/{self._class(name)}")
@@ -170,7 +171,7 @@ class KillStory:
         while True:
             self.controller.begin()
             # From then on, or a machine too busy to start it in time would let it do nothing.
-            await eventually("it works", self.controller.leads)
+            await eventually("it works", self.controller.leads, START_S)
             await asyncio.sleep(self.random.uniform(0.1, WORKS_AT_MOST_S))
             assert self.controller.code is None, self.controller.log[-3000:]
             await self._kill()

@@ -100,7 +100,8 @@ async def _who_reads_claims(place: Place, folder: Path) -> Path:
     }
     await place.api.create(f"{roles}/rolebindings", binding)
     plane = place.cluster.sandbox.plane
-    token = await plane.service_account_token(place.name, "default")
+    asked = plane.service_account_token(place.name, "default")
+    token = await place.cluster.background.call(asked)
     return plane.kubeconfig_for(token, folder / "reader")
 
 

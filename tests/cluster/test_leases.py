@@ -14,7 +14,7 @@ from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
-from tests.cluster.replicas import Replica, eventually, installed
+from tests.cluster.replicas import START_S, Replica, eventually, installed
 from tests.cluster.stock import Stock
 
 RENEW_DEADLINE_S = 10.0
@@ -52,7 +52,7 @@ class House:
         async def does() -> bool:
             return why in await replica.why_not_ready()
 
-        await eventually(f"{replica.name} is not ready: {why}", does)
+        await eventually(f"{replica.name} is not ready: {why}", does, START_S)
 
     async def claim(self, name: str) -> hands.Json:
         return await hands.make_claim(self.api, self.namespace, name, self.namespace)

@@ -165,7 +165,6 @@ def _no_node(volumes: list[VolumeView]) -> Link:
 
 
 def _excluded(pod: WatchedPod, volumes: list[VolumeView], near: list[Node]) -> Link:
-    count = f"{len(near)} node{'s' if len(near) > 1 else ''}"
     if not volumes:
         return Link(
             Cause.UNSCHEDULABLE,
@@ -177,7 +176,7 @@ def _excluded(pod: WatchedPod, volumes: list[VolumeView], near: list[Node]) -> L
     return Link(
         Cause.POD_EXCLUDES_ZONE,
         f"The pod's volume is{_where(volumes)}, but the pod's nodeSelector or required affinity "
-        f"excludes the {count} there.",
+        f"excludes all nodes there ({len(near)}).",
         Proof(f"pod {pod.key}, spec", _selection(pod)),
         next="you",
         remedy=f"Let the pod run{_where(volumes)}, or restore a snapshot of the volume into a "
