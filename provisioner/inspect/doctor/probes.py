@@ -215,11 +215,11 @@ class _Questions:
         is_controllers = aws is not self._caller
         try:
             who = await self._who("GetCallerIdentity of the role", aws) if is_controllers else arn
-            refused = await _why_no_tries(aws)
+            refused = await why_no_tries(aws)
             if refused:
                 return [], [], who, is_controllers, refused
             tries = await asyncio.gather(
-                *(_try(aws, each) for each in right_rules.attempts(samples))
+                *(try_it(aws, each) for each in right_rules.attempts(samples))
             )
             keys = await asyncio.gather(
                 *(_try_key(aws, name, key, samples) for name, key in self._keys())
@@ -273,7 +273,7 @@ async def _limits(aws: Aws) -> dict[str, quota_rules.Limit]:
     return found
 
 
-async def _why_no_tries(aws: Aws) -> str:
+async def why_no_tries(aws: Aws) -> str:
     """Why nothing may be tried: this EC2 does not know DryRun, or does not know who asks."""
     try:
         await aws.call("ec2", "DescribeAvailabilityZones", DryRun=True)
@@ -283,7 +283,8 @@ async def _why_no_tries(aws: Aws) -> str:
     return "this EC2 carries out what is sent with DryRun, so nothing was tried"
 
 
-async def _try(aws: Aws, attempt: Attempt) -> Try:
+async def try_it(aws: Aws, attempt: Attempt) -> Try:
+    """Send a call with DryRun; EC2's answer."""
     if attempt.missing:
         return Try(attempt.action, "", "", attempt.missing)
     try:
@@ -295,7 +296,7 @@ async def _try(aws: Aws, attempt: Attempt) -> Try:
 
 
 async def _try_key(aws: Aws, name: str, key: str, samples: Samples) -> KeyTry:
-    creation = await _try(aws, right_rules.creation(samples, key))
+    creation = await try_it(aws, right_rules.creation(samples, key))
     try:
         answer = await aws.call("kms", "DescribeKey", KeyId=key)
     except Ec2Error as error:

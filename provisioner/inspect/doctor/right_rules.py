@@ -120,7 +120,7 @@ def _on_a_volume(samples: Samples) -> Iterator[Attempt]:
     mark = {"Resources": [volume], "Tags": [{"Key": UNCLAIMED}]}
     yield Attempt("DeleteTags", volume, mark, none)
     no_instance = none or ("" if samples.instance_id else "no instance of a Node is running")
-    attach = {**here, "InstanceId": samples.instance_id, "Device": "/dev/xvdzz"}
+    attach = {**here, "InstanceId": samples.instance_id, "Device": "/dev/xvddx"}
     yield Attempt("AttachVolume", volume, attach, no_instance)
     yield Attempt("DetachVolume", volume, here, none)
     yield Attempt("DeleteVolume", attached, {"VolumeId": attached}, not_attached)

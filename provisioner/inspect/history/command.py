@@ -79,10 +79,9 @@ async def _moments(readers: Readers, target: Target, name: ObjectName) -> list[M
 async def _persistent_volumes(
     readers: Readers, claim: DatedClaim | None, name: ObjectName
 ) -> Sequence[PersistentVolume]:
-    """The claim's; of a claim that is gone, those that still name it."""
-    if claim is not None:
-        bound = claim.spec.volume_name
-        one = await readers.cluster.one(PERSISTENT_VOLUMES, bound) if bound else None
+    """The one that the claim is bound to; else those that name it: it is gone, or not bound yet."""
+    if claim is not None and claim.spec.volume_name:
+        one = await readers.cluster.one(PERSISTENT_VOLUMES, claim.spec.volume_name)
         return [one] if one is not None else []
     return [
         each
