@@ -172,7 +172,7 @@ async def instance_terminated(place: Place) -> AsyncIterator[str]:
 # -- nodes
 
 
-@broken("The node plugin does not run on the node", "NodePluginMissing")
+@broken("The node plugin does not run on the node", "DriverNotRegistered")
 @asynccontextmanager
 async def no_plugin(place: Place) -> AsyncIterator[str]:
     """It has never run there. Kubelet's event is written as kubelet writes it."""
