@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+from collections.abc import Mapping
 
 from provisioner.sandbox import processes
 from provisioner.sandbox.control_plane import ControlPlane
@@ -11,7 +13,12 @@ from provisioner.sandbox.errors import SandboxError
 TIMEOUT_S = 60.0
 
 
-async def run(plane: ControlPlane, *arguments: str, text: str = "") -> tuple[int, str, str]:
+async def run(
+    plane: ControlPlane,
+    *arguments: str,
+    text: str = "",
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, str, str]:
     """Run kubectl with ``text`` on its standard input; its exit code, output and errors.
 
     It does not outlive us, nor a cancellation.
@@ -22,7 +29,8 @@ async def run(plane: ControlPlane, *arguments: str, text: str = "") -> tuple[int
     """
     program = str(plane.binaries / "kubectl")
     process = await asyncio.create_subprocess_exec(
-        *processes.dying_with_us([program, f"--kubeconfig={plane.kubeconfig}", *arguments]),
+        *processes.dying_with_us([program, *arguments]),
+        env={**(environment or os.environ), "KUBECONFIG": str(plane.kubeconfig)},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
+import sys
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
@@ -59,14 +62,21 @@ class Teller:
             table.add_row(*(value.removesuffix(".ec2.internal") for value in row.values()))
         self.console.print(table)
 
-    async def kubectl(self, *arguments: str, text: str = "") -> str:
+    async def kubectl(self, *arguments: str, text: str = "", fails: bool = False) -> str:
         """Run the user's own tool and show what it says; that, too, is returned.
 
+        Args:
+            arguments: of kubectl.
+            text: its standard input.
+            fails: whether it is to end with another exit code than 0.
+
         Raises:
-            SandboxError: it failed.
+            SandboxError: it failed, or not.
         """
         status, said = await self._run(*arguments, text=text)
-        if status:
+        if fails and not status:
+            raise SandboxError(f"kubectl {' '.join(arguments)} did not fail: {said}")
+        if status and not fails:
             self._sandbox.crew.check()
             raise SandboxError(f"kubectl {' '.join(arguments)} failed: {said}")
         return said
@@ -90,11 +100,19 @@ class Teller:
     async def _run(self, *arguments: str, text: str) -> tuple[int, str]:
         line = f"$ kubectl {shlex.join(arguments)}"
         self.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
-        status, output, errors = await kubectl.run(self._sandbox.plane, *arguments, text=text)
+        status, output, errors = await kubectl.run(
+            self._sandbox.plane, *arguments, text=text, environment=self._environment()
+        )
         said = f"{output}{errors}".rstrip()
         if said:
             self.console.print(said, highlight=False, markup=False, soft_wrap=True)
         return status, said
+
+    def _environment(self) -> dict[str, str]:
+        """Kubectl finds its plugin beside this Python, and the plugin finds the sandbox's EC2."""
+        ours = str(Path(sys.executable).parent)
+        path = os.pathsep.join([ours, os.environ.get("PATH", os.defpath)])
+        return {**os.environ, **self._sandbox.aws_environment, "PATH": path}
 
     async def until(self, what: str, look: Callable[[], Awaitable[T | None]]) -> T:
         """Look until it is so; told with the time that it took.

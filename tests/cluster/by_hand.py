@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
+from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.strict_ec2.lab import Lab
 from tests.cluster.cluster import CSI_NODES, NODES, PVS, Cluster
 from tests.cluster.place import Place
@@ -28,9 +31,13 @@ async def is_free(cluster: Cluster, volume_id: str) -> None:
 
 
 async def force_removal(place: Place, path: str) -> None:
-    """What a user does who has lost patience."""
+    """What a user does who has lost patience; the controller may be done in between."""
     await place.api.delete(path)
-    await place.api.patch(path, FORCED)
+    try:
+        await place.api.patch(path, FORCED)
+    except ApiError as error:
+        if error.status != HTTPStatus.NOT_FOUND:
+            raise
     await place.is_gone(path)
 
 

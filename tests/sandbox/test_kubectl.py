@@ -36,11 +36,13 @@ async def has_ended(folder: Path) -> bool:
 
 async def test_it_is_given_the_sandbox_the_arguments_and_the_text(tmp_path: Path):
     status, said, errors = await kubectl.run(
-        plane(tmp_path, 'echo "$@"; cat; echo no >&2; exit 3'), "apply", "-f", "-", text="object"
+        plane(tmp_path, 'echo "$KUBECONFIG $@"; cat; echo no >&2; exit 3'),
+        *("apply", "-f", "-"),
+        text="object",
     )
 
     assert status == 3
-    assert said == f"--kubeconfig={tmp_path}/kubeconfig apply -f -\nobject"
+    assert said == f"{tmp_path}/kubeconfig apply -f -\nobject"
     assert errors == "no\n"
 
 
