@@ -39,6 +39,7 @@ MEANING: dict[Cause, str] = {
     Cause.FILE_SYSTEM_WAITS: "The volume has grown; its file system grows while a pod uses it.",
     Cause.MODIFYING: "The volume does not have its VolumeAttributesClass yet.",
     Cause.RELEASED: "The claim of the PersistentVolume is gone.",
+    Cause.STILL_BOUND: "The PersistentVolume is being deleted, and its claim is still bound.",
     Cause.FINALIZER_STUCK: "The object is being deleted, and a finalizer keeps it.",
     Cause.VOLUME_FAULTY: "EC2 has lost the volume.",
     Cause.NO_CONTROLLER: "Nobody holds the lease: no controller works.",
