@@ -15,16 +15,15 @@ from provisioner.inspect.doctor.evidence_rules import (
     Clock,
     ClusterEvidence,
     Evidence,
-    cluster_id_of,
-    ours,
     webhook_pods,
 )
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.controller_rules import ours
+from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.setup_kind_rules import DataObject, EndpointSlice, Workload
 from provisioner.inspect.reading.setup_kinds import (
-    CONFIG_MAPS,
     CSI_DRIVER_SETUPS,
     CUSTOM_RESOURCES,
     DAEMON_SETS,
@@ -196,15 +195,8 @@ async def _controller(
         return None, None
     controller = controllers[0]
     namespace, pods = controller.metadata.namespace, controller.spec.template.spec
-    sources = [
-        each.config_map_ref.name
-        for container in controller.containers
-        for each in container.env_from or ()
-        if each.config_map_ref is not None
-    ]
-    options = await cluster.one(CONFIG_MAPS, sources[0], namespace) if sources else None
     account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
-    return account, cluster_id_of(controller, options)
+    return account, await cluster_id_of(cluster, controller)
 
 
 async def _version(cluster: Cluster) -> tuple[str, Clock | None]:
