@@ -13,9 +13,9 @@ from provisioner.model.errors import KubeError, Reason
 class Cluster:
     """What one command reads of one API server.
 
-    Nothing is asked twice (but by ``again``): a second question gets the first answer, also while that is awaited.
-    What fails is kept in ``gaps``, and answered as if there were nothing. So one may ask for all
-    that one would like to know, with any rights.
+    Nothing is asked twice, but by ``again``: a second question gets the first answer, also while
+    that is awaited. What fails is kept in ``gaps``, and answered as if there were nothing. So one
+    may ask for all that one would like to know, with any rights.
 
     Attributes:
         client: for what is not read as an object: reviews, logs, a node's statistics.
