@@ -86,7 +86,7 @@ def _claim_missing(view: View, about: ClaimView) -> list[Chain]:
     if not view.read("persistentvolumeclaims"):
         return []
     name = about.key.partition("/")[2]
-    refused = refusal_rules.chains(view, name)
+    refused = refusal_rules.of_claim(view, name)
     link = Link(
         Cause.CLAIM_MISSING,
         f"The pod names claim {about.key}, which does not exist.",

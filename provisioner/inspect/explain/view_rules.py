@@ -210,18 +210,20 @@ class View:
         driver: name of the CSI driver.
         now: by this machine.
         unread: what could not be read: "list pods", "DescribeVolumes"; "EC2" for all of it.
+        region: in which EC2 is asked; "" for none.
         pod: if a pod is asked about.
         claims: of the pod, or the one that is asked about.
         volume: the PersistentVolume that is asked about.
         node: that the pod is on, or that is asked about.
         nodes: all, read only when the choice of one matters.
-        refusals: events in the namespace about an object that was refused.
+        refusals: events in the namespace about objects that were refused, or came at last.
     """
 
     target: ObjectName
     driver: str
     now: datetime
     unread: frozenset[str] = frozenset()
+    region: str = ""
     controller: ControllerView = ControllerView()
     pod: WatchedPod | None = None
     pod_said: tuple[Said, ...] = ()

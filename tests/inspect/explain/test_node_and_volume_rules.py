@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from provisioner.inspect.explain.view_rules import Said, SnapshotView, View
@@ -210,6 +211,44 @@ def test_a_modification_that_runs_is_not_wrong():
     assert (chain.cause, chain.waits) == (Reason.MODIFICATION_RUNNING, True)
 
 
+def under_way(state: ModificationState, size_gib: int = 2, **changes: Any) -> View:
+    """EC2's last modification, which was the fourth of 24 hours."""
+    found = Modification(
+        VOLUME, state, Shape(size_gib, "gp3"), started_at=NOW - timedelta(seconds=20)
+    )
+    volume = {"modification": found, "left": 0, "more_at": NOW + timedelta(hours=20)}
+    return growing(volume=volume, **changes)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [ModificationState.MODIFYING, ModificationState.OPTIMIZING, ModificationState.COMPLETED],
+)
+def test_a_modification_that_has_used_the_budget_itself_is_not_refused(state: ModificationState):
+    (chain,) = chains(under_way(state))
+    assert chain.waits
+    assert chain.cause is not Reason.MODIFICATION_LIMIT
+    old = said("MODIFICATION", "VolumeResizeFailed", reason=Reason.QUOTA_EXCEEDED)
+    assert [each.waits for each in chains(under_way(state, said=(old,)))] == [True]
+
+
+def test_another_modification_that_runs_does_not_hide_that_the_budget_is_used_up():
+    (chain,) = chains(under_way(ModificationState.MODIFYING, size_gib=1))
+    assert (chain.cause, chain.waits) == (Reason.MODIFICATION_LIMIT, False)
+
+
+def test_a_modification_that_ec2_could_not_carry_out_is_a_fault():
+    (chain,) = chains(under_way(ModificationState.FAILED))
+    assert (chain.cause, chain.waits) == (Reason.VOLUME_STATE, False)
+    assert chain.links[0].remedy
+
+
+def test_what_has_failed_since_the_modification_began_counts():
+    event = said("… no", "VolumeResizeFailed", reason=Reason.PERMISSION_DENIED, at=NOW)
+    found = under_way(ModificationState.COMPLETED, said=(event,))
+    assert first_causes(found) == ["PermissionDenied"]
+
+
 def test_nobody_grows_volumes_without_a_controller():
     assert first_causes(growing(controller=led(ago_s=300))) == ["LeaseExpired"]
 
@@ -287,6 +326,21 @@ def test_a_snapshot_that_is_not_there():
 
 def test_a_snapshot_class_that_is_not_there():
     assert first_causes(unready(snapshot_class=None)) == ["SnapshotClassMissing"]
+
+
+def test_a_ready_snapshot_whose_class_was_deleted_is_healthy():
+    assert causes(snapshot(snapshot_class=None)) == []
+
+
+def test_a_ready_snapshot_whose_content_was_deleted_is_not():
+    assert causes(snapshot(content=None)) == [["SnapshotContentMissing"]]
+
+
+def test_what_is_not_ready_is_proved_by_the_object():
+    (chain,) = chains(unready(snapshot_class=None))
+    assert chain.links[-1].proof.seen == "false"
+    (chain,) = chains(unready(content=None, status=None))
+    assert chain.links[-1].proof.seen == "not set"
 
 
 def test_nobody_has_created_a_content():
