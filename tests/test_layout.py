@@ -115,6 +115,7 @@ ALLOWED: dict[str, set[str]] = {
     # -- commands
     "inspect.terminal": set(),
     "inspect.object_name_rules": set(),
+    "inspect.shell_words": set(),
     "inspect.reading": {"kube", "ec2", "region"},
     "inspect.command_line": {"inspect.reading", "kube", "options"},
     "inspect.classes": {
@@ -153,7 +154,8 @@ ALLOWED: dict[str, set[str]] = {
     "inspect.explain": {
         "inspect.completion",
         *("inspect.command_line", "inspect.object_name_rules", "inspect.reading"),
-        *("inspect.terminal", "classes", "ec2", "kube", "controller.claims"),
+        *("inspect.shell_words", "inspect.terminal", "classes", "ec2", "kube"),
+        *("controller.claims",),
         *("controller.modifying", "controller.nodes", "controller.placement"),
         "controller.provisioning",
     },

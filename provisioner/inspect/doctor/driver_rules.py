@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from provisioner.inspect.doctor.check_rules import (
+    Check,
     Finding,
     Rule,
     Verdict,
@@ -274,6 +275,20 @@ def _version_problems(seen: Evidence, server: int) -> Iterator[str]:
 def _minor(version: str) -> int | None:
     found = _VERSION.match(version)
     return int(found[2]) if found else None
+
+
+def api_server(seen: Evidence) -> Check:
+    """Whether there is a cluster to speak of: an API server that does not answer is a failure."""
+    title = "the API server answers"
+    silent = {"version", "nodes"} <= {*seen.gaps} & {*seen.unanswered}
+    if not silent:
+        version = seen.cluster.server_version
+        return Check("api-server", Verdict.OK, title, version or "it answers other questions")
+    remedy = (
+        "check --kubeconfig and --context, the address (kubectl cluster-info), the credentials in "
+        "it, and the network from this machine"
+    )
+    return Check("api-server", Verdict.FAILED, title, seen.gaps["version"], remedy)
 
 
 RULES = (

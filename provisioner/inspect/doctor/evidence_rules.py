@@ -1,6 +1,6 @@
 """What was read of the cluster and of AWS, for all rules; what was not is in ``gaps``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -32,6 +32,7 @@ class ClusterEvidence:
     """What Kubernetes says.
 
     Attributes:
+        later_attachments: VolumeAttachments, read again after EC2 showed where volumes are.
         leases: those of the controller's namespace, by name.
         webhooks: our webhook's configurations.
         slices: EndpointSlices of the namespaces of the webhook's Services.
@@ -43,7 +44,6 @@ class ClusterEvidence:
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
             metrics cannot be read.
-        unreadable: objects that cannot be decoded, by kind.
     """
 
     nodes: Sequence[SystemNode] = ()
@@ -54,6 +54,7 @@ class ClusterEvidence:
     volumes: Sequence[PlacedVolume] = ()
     claims: Sequence[Claim] = ()
     attachments: Sequence[Attachment] = ()
+    later_attachments: Sequence[Attachment] = ()
     snapshots: Sequence[VolumeSnapshot] = ()
     leases: Mapping[str, SeenLease] = field(default_factory=dict)
     webhooks: Sequence[WebhookConfiguration] = ()
@@ -187,6 +188,7 @@ class Evidence:
         driver: name of the CSI driver.
         now: by this machine's clock.
         gaps: why something could not be read, by the plural of a kind or by an action of AWS.
+        unanswered: those of the gaps that are no missing right: nobody answered, or not in time.
         clocks: other clocks.
     """
 
@@ -195,7 +197,20 @@ class Evidence:
     cluster: ClusterEvidence
     cloud: CloudEvidence
     gaps: Mapping[str, str] = field(default_factory=dict)
+    unanswered: Collection[str] = ()
     clocks: Sequence[Clock] = ()
+
+    @property
+    def is_confirmed_cloud(self) -> bool:
+        """Whether EC2 was asked in this cluster's Region and account, as far as can be told.
+
+        False if EC2 knows none of the nodes' instances, or none of the PersistentVolumes' volumes.
+        """
+        instances = {node.instance_id for node in self.cluster.nodes} - {""}
+        volumes = {each.volume_id(self.driver) or "" for each in self.cluster.volumes} - {""}
+        return not (instances and not self.cloud.instances) and not (
+            volumes and not self.cloud.volumes
+        )
 
 
 def webhook_pods(pods: Sequence[KubeObject]) -> list[KubeObject]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from provisioner.inspect.command_line import Readers, Target
-from provisioner.inspect.doctor import probes, webhook_rules
+from provisioner.inspect.doctor import probes, volume_rules, webhook_rules
 from provisioner.inspect.doctor.class_rules import SNAPSHOT_CRDS, SNAPSHOT_LEASE
 from provisioner.inspect.doctor.driver_rules import lease_names
 from provisioner.inspect.doctor.evidence_rules import (
@@ -89,17 +89,35 @@ async def gather(readers: Readers, question: Question) -> Answer:
     told, version = await asyncio.gather(_cluster(cluster, question), _version(cluster))
     found = replace(told, server_version=version[0])
     clocks = [version[1]] if version[1] is not None else []
-    cloud, gaps, calls, aws_clocks = await probes.ask(readers, found, question_of(question))
-    kubernetes = {_plural(each): each.message for each in cluster.gaps}
+    cloud, cloud_gaps, calls, aws_clocks = await probes.ask(readers, found, question_of(question))
+    gaps = {_plural(each): each for each in cluster.gaps} | cloud_gaps
     seen = Evidence(
         driver=question.target.driver,
         now=datetime.now(UTC),
         cluster=found,
         cloud=cloud,
-        gaps=kubernetes | gaps,
+        gaps={what: each.message for what, each in gaps.items()},
+        unanswered={what for what, each in gaps.items() if not each.is_right},
         clocks=[*clocks, *aws_clocks],
     )
-    return Answer(seen, calls)
+    return Answer(await looked_again(cluster, seen), calls)
+
+
+async def looked_again(cluster: Cluster, seen: Evidence) -> Evidence:
+    """VolumeAttachments once more, where EC2 shows what those of the first look do not explain.
+
+    EC2 was asked later, so a volume may have been attached for a new one since.
+    """
+    if not volume_rules.strays(seen):
+        return seen
+    try:
+        later = (await cluster.client.list(ATTACHMENTS)).items
+    except KubeError as error:
+        gap = Gap.of(KUBERNETES, "list volumeattachments", error)
+        unanswered = {*seen.unanswered, *(() if gap.is_right else ("volumeattachments",))}
+        gaps = {**seen.gaps, "volumeattachments": gap.message}
+        return replace(seen, gaps=gaps, unanswered=unanswered)
+    return replace(seen, cluster=replace(seen.cluster, later_attachments=later))
 
 
 def question_of(question: Question) -> probes.Identity:

@@ -89,7 +89,7 @@ def _placed(about: ClaimView) -> bool:
 
 
 def _missing(view: View, about: ClaimView) -> list[Chain]:
-    refused = refusal_rules.chains(view, about.key.partition("/")[2])
+    refused = refusal_rules.of_claim(view, about.key.partition("/")[2])
     if refused:
         return refused
     link = Link(

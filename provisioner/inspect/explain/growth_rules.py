@@ -7,10 +7,13 @@ from provisioner.inspect.explain import controller_rules, reason_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, VolumeView, newest
+from provisioner.inspect.shell_words import shell
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Settled
 from provisioner.model.errors import Reason
-from provisioner.model.modification import ModificationState
+from provisioner.model.modification import Modification, ModificationState, Shape
+from provisioner.model.quantity import parse_bytes
+from provisioner.model.volume import GIB
 
 _FILE_SYSTEM = "FileSystemResizePending"
 _FAILED = ("VolumeResizeFailed", "VolumeModifyFailed")
@@ -30,15 +33,66 @@ def chains(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     if missing is not None:
         return [Chain((missing, what))]
     absent = controller_rules.absence(view, Task.RESIZE)
-    budget = _budget(volume)
     if absent is not None:
         return [absent.then(what)]
+    if _is_sent(about, claim, volume):
+        return [_under_way(about, claim, volume).then(what)]
+    budget = _budget(volume)
     if budget is not None:
         return [Chain((budget, what))]
     failed = _failure(about, claim)
     if failed is not None:
         return [Chain((reason_rules.link_of(failed, Cause.MODIFYING), what))]
     return [Chain((_running(volume) or what,), waits=True)]
+
+
+def _is_sent(about: ClaimView, claim: Claim, volume: VolumeView) -> bool:
+    """Whether EC2's latest modification is the one that the claim asks for."""
+    found = volume.modification
+    if found is None:
+        return False
+    try:
+        enough = found.target.size_gib * GIB >= parse_bytes(claim.requested_storage)
+    except ValueError:
+        return False
+    return enough and _is_of_class(about, found.target)
+
+
+def _is_of_class(about: ClaimView, target: Shape) -> bool:
+    """Whether a volume of this shape has what the claim's VolumeAttributesClass asks for."""
+    wanted = (about.attributes_class.parameters or {}) if about.attributes_class else {}
+    shown = {
+        "type": target.volume_type,
+        "iops": str(target.iops),
+        "throughput": str(target.throughput_mibps),
+    }
+    asked = {key.lower(): value for key, value in wanted.items()}
+    return all(asked[key] == value for key, value in shown.items() if key in asked)
+
+
+def _under_way(about: ClaimView, claim: Claim, volume: VolumeView) -> Chain:
+    """EC2 has been asked for it: only what was said since then counts."""
+    found = volume.modification
+    assert found is not None  # noqa: S101 -- the caller has looked
+    if found.state is ModificationState.FAILED:
+        return Chain((_failed(found),))
+    said = _failure(about, claim)
+    since = found.started_at
+    is_new = said is not None and (
+        said.where.startswith("condition ")
+        or (since is not None and said.at is not None and said.at > since)
+    )
+    if said is not None and said.warning and is_new:
+        return Chain((reason_rules.link_of(said, Cause.MODIFYING),))
+    running = _running(volume)
+    if running is None:
+        running = Link(
+            Cause.MODIFYING,
+            "EC2 has modified the volume.",
+            Proof("EC2 DescribeVolumesModifications", str(found.state)),
+            next="the controller, which notes it in the objects",
+        )
+    return Chain((running,), waits=True)
 
 
 def _grows(claim: Claim, volume: VolumeView) -> bool:
@@ -126,18 +180,11 @@ def _failure(about: ClaimView, claim: Claim) -> Said | None:
 
 def _running(volume: VolumeView) -> Link | None:
     found = volume.modification
-    if found is None or found.state is ModificationState.COMPLETED:
+    if found is None or found.state in {ModificationState.COMPLETED, ModificationState.FAILED}:
         return None
     proof = Proof(
         "EC2 DescribeVolumesModifications", f"{found.state}, {found.progress_percent} % done"
     )
-    if found.state is ModificationState.FAILED:
-        return Link(
-            Reason.INVALID_REQUEST,
-            f"EC2 could not carry out the last modification: {found.message or 'no reason given'}.",
-            proof,
-            next="the controller, which tries again",
-        )
     optimizing = found.state is ModificationState.OPTIMIZING
     return Link(
         Reason.MODIFICATION_RUNNING,
@@ -148,6 +195,19 @@ def _running(volume: VolumeView) -> Link | None:
         next="EC2; then the controller. Optimizing can take hours",
         remedy="Nothing.",
         command="kubectl ebs volumes",
+    )
+
+
+def _failed(found: Modification) -> Link:
+    return Link(
+        Reason.VOLUME_STATE,
+        f"EC2 could not carry out the modification: {found.message or 'no reason given'}.",
+        Proof("EC2 DescribeVolumesModifications", f"{found.state}: {found.message}"),
+        next="the controller, which tries again within EC2's limit of modifications",
+        remedy="If it fails again: request another size or class.",
+        command=shell(
+            *("aws", "ec2", "describe-volumes-modifications", "--volume-ids", found.volume_id)
+        ),
     )
 
 

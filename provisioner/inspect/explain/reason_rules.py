@@ -5,13 +5,13 @@ from datetime import datetime
 
 from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at
 from provisioner.inspect.explain.view_rules import Said
+from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.errors import NEEDS_HUMAN, NO_ANSWER, RATE_LIMITED, Reason
 from provisioner.model.reasons import ADVICE
 
 # Not tried again before an object changes.
 _FOR_GOOD = frozenset({Reason.INVALID_CLASS, Reason.INVALID_CLAIM, Reason.NOT_SUPPORTED})
 _QUOTA = re.compile(r"\bL-[0-9A-F]{8}\b")
-_ACTION = re.compile(r"\ballow ([a-z0-9]+:\w+)")
 _CLASS = re.compile(r"[Cc]lass '([^']+)'")
 
 
@@ -75,7 +75,7 @@ def command_for(reason: Reason, text: str) -> str:
         shown = f"get-service-quota --quota-code {quota[0]}" if quota else "list-service-quotas"
         return f"aws service-quotas {shown} --service-code ebs"
     if reason is Reason.INVALID_CLASS and (found := _CLASS.search(text)):
-        return f"ebs-provisioner class check {found[1]}"
-    if reason is Reason.PERMISSION_DENIED and (found := _ACTION.search(text)):
-        return f"kubectl ebs doctor   # which rights the role lacks besides {found[1]}"
+        return shell("ebs-provisioner", "class", "check", found[1]) if is_name(found[1]) else ""
+    if reason is Reason.PERMISSION_DENIED:
+        return "kubectl ebs doctor --as-controller"
     return ""

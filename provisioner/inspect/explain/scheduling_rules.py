@@ -9,6 +9,7 @@ from provisioner.inspect.explain import node_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.view_rules import NodeView, View, VolumeView
 from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.inspect.shell_words import shell
 from provisioner.model.claim import Condition
 from provisioner.model.errors import Reason
 from provisioner.model.node import Node
@@ -19,6 +20,8 @@ from provisioner.model.taint import CORDONED, keeps_away
 from provisioner.model.zone import allow_node, allowed_zones, zone_of
 
 _AGE = timedelta(seconds=30)
+# A shell would look for files of this name: it is quoted.
+_LIMITS = "custom-columns=NODE:.metadata.name,LIMIT:.spec.drivers[*].allocatable.count"
 _FULL = "exceed max volume count"
 # Of the scheduler's words (Kubernetes 1.36), those that are about volumes.
 _VOLUMES = ("volume", "persistentvolume", "pvc")
@@ -233,8 +236,7 @@ def _full(free: list[Node], condition: Condition, pod: WatchedPod) -> Link:
         Proof(f"pod {pod.key}, condition PodScheduled", condition.message),
         next="the autoscaler, if one may add nodes there; else you",
         remedy="Add a node there, or use an instance type that takes more volumes.",
-        command="kubectl get csinodes -o custom-columns="
-        "NODE:.metadata.name,LIMIT:.spec.drivers[*].allocatable.count",
+        command=shell(*("kubectl", "get", "csinodes", "-o"), _LIMITS),
     )
 
 

@@ -42,13 +42,13 @@ def chains(view: View, about: SnapshotView) -> list[Chain]:
         return [Chain((link,))]
     if snapshot.deleting:
         return [_deleting(view, about, snapshot)]
+    content = about.content
+    if snapshot.is_ready:  # its class is no longer needed, and is often deleted before it
+        return _of_ready(view, about, snapshot, content)
     if about.class_name and about.snapshot_class is None and view.read("volumesnapshotclasses"):
         return [Chain((_class_missing(about), _not_ready(about)))]
-    content = about.content
     if content is None:
         return [_without_content(view, about, snapshot)]
-    if snapshot.is_ready:
-        return _of_ready(view, about, content)
     return [_not_yet(view, about, content)]
 
 
@@ -139,8 +139,16 @@ def _source_missing(about: SnapshotView, source: str) -> Link:
     )
 
 
-def _of_ready(view: View, about: SnapshotView, content: VolumeSnapshotContent) -> list[Chain]:
-    """It is said to be ready; EC2 must still have it."""
+def _of_ready(
+    view: View,
+    about: SnapshotView,
+    snapshot: WatchedSnapshot,
+    content: VolumeSnapshotContent | None,
+) -> list[Chain]:
+    """It is said to be ready; its content and EC2's snapshot must still be there."""
+    if content is None:
+        is_gone = bool(snapshot.content_name) and view.read("volumesnapshotcontents")
+        return [Chain((_content_gone(about, snapshot.content_name),))] if is_gone else []
     if about.ebs is not None or "DescribeSnapshots" in view.unread or "EC2" in view.unread:
         return []
     if not content.snapshot_id or content.spec.driver != view.driver:
@@ -210,8 +218,13 @@ def _deleting(view: View, about: SnapshotView, snapshot: WatchedSnapshot) -> Cha
 
 
 def _not_ready(about: SnapshotView) -> Link:
+    status = about.snapshot.status if about.snapshot else None
+    ready = status.ready_to_use if status else None
     return Link(
         Cause.SNAPSHOT_WAITS,
         f"So snapshot {about.key} is not ready to use.",
-        Proof(f"snapshot {about.key}, status.readyToUse", "false"),
+        Proof(
+            f"snapshot {about.key}, status.readyToUse",
+            "not set" if ready is None else str(ready).lower(),
+        ),
     )

@@ -4,6 +4,7 @@ from provisioner.controller.claims import source_rules
 from provisioner.inspect.explain import reason_rules, snapshot_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.view_rules import ClaimView, View
+from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.claim import Claim, DataSource
 from provisioner.model.data_source import Source
 from provisioner.model.decision import Refuse
@@ -45,7 +46,8 @@ def _found(view: View, about: ClaimView, claim: Claim, source: DataSource) -> So
 
 def _link(source: DataSource, refused: Refuse, about: ClaimView) -> Link:
     namespace = about.key.partition("/")[0]
-    command = f"kubectl -n {namespace} get {source.kind.lower()} {source.name}"
+    kind, name = source.kind.lower(), source.name
+    shown = is_name(kind) and is_name(name)  # somebody with no more than a namespace wrote them
     return Link(
         _cause(refused),
         f"No volume can be made from the claim's data source: {refused.message}."
@@ -54,7 +56,7 @@ def _link(source: DataSource, refused: Refuse, about: ClaimView) -> Link:
         Proof(f"{about.name}, spec.dataSource", f"{source.kind} {source.name}"),
         next="you" if not refused.normal else "the source: the claim continues once it is ready",
         remedy=_remedy(refused),
-        command=command,
+        command=shell("kubectl", "-n", namespace, "get", kind, name) if shown else "",
     )
 
 

@@ -1,6 +1,7 @@
 """Which rules answer for an object, and what is told of a healthy one."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from provisioner.inspect.explain import (
     claim_rules,
@@ -11,11 +12,19 @@ from provisioner.inspect.explain import (
 )
 from provisioner.inspect.explain.chain_rules import Chain, Explanation, merged
 from provisioner.inspect.explain.view_rules import View, VolumeView
+from provisioner.inspect.shell_words import with_region
 
 
 def explain(view: View) -> Explanation:
     """What is wrong with the object that is asked about."""
-    return Explanation(str(view.target), merged(_chains(view)), tuple(_facts(view)))
+    found = tuple(_in_region(each, view.region) for each in merged(_chains(view)))
+    return Explanation(str(view.target), found, tuple(_facts(view)))
+
+
+def _in_region(chain: Chain, region: str) -> Chain:
+    """With commands of the AWS CLI that ask where this command has asked."""
+    links = (replace(each, command=with_region(each.command, region)) for each in chain.links)
+    return replace(chain, links=tuple(links))
 
 
 def _chains(view: View) -> list[Chain]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from provisioner.inspect.explain.view_rules import Said, SnapshotView, View
@@ -15,6 +16,7 @@ from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.modification import Modification, ModificationState, Shape
+from provisioner.model.node import Node, NodeCondition, NodeStatus
 from provisioner.model.taint import Taint
 from provisioner.model.volume import Instance, VolumeState
 from provisioner.model.volume_snapshot import (
@@ -86,6 +88,44 @@ def test_a_startup_taint_of_a_registered_driver_is_the_controllers_to_remove():
 def test_a_terminated_instance_hides_all_else():
     gone = Instance(INSTANCE, ZONE, "terminated", "m5.large")
     assert of_node(instance=gone, csi_node=None) == ["InstanceNotFound"]
+
+
+def unready_node(**spec: Any) -> Node:
+    found = node_of(**spec)
+    condition = NodeCondition(type="Ready", status="Unknown")
+    return structs.replace(found, status=NodeStatus(conditions=[condition]))
+
+
+def test_a_ready_node_that_ec2_does_not_know_is_of_another_account():
+    for kind in ("node", "pod"):
+        node = node_view(instance=None, region="us-east-1")
+        chain, *more = chains(view(kind, node=node))
+        assert (chain.cause, more) == (Reason.WRONG_CLOUD, [])
+        assert "gone" not in chain.links[0].sentence
+        assert "taint" not in chain.links[0].command
+
+
+def test_a_node_of_another_region_is_not_gone_either():
+    node = node_view(node=unready_node(), instance=None, region="eu-west-1")
+    chain, *_ = chains(view("node", node=node))
+    assert chain.cause is Reason.WRONG_CLOUD
+    assert f"Node {NODE} is in us-east-1a" in chain.links[0].proof.seen
+
+
+def test_an_unready_node_that_ec2_does_not_know_is_checked_before_it_is_deleted():
+    node = node_view(node=unready_node(), instance=None, region="us-east-1")
+    (chain,) = chains(view("node", node=node))
+    assert chain.cause is Reason.INSTANCE_NOT_FOUND
+    assert chain.links[0].remedy.startswith("Check that region and account")
+    assert "taint" not in chain.links[0].command
+
+
+def test_only_a_terminated_instance_is_tainted_out_of_service():
+    for state, is_over in (("terminated", True), ("shutting-down", False)):
+        instance = Instance(INSTANCE, ZONE, state, "m5.large")
+        (chain,) = chains(view("node", node=node_view(instance=instance)))
+        assert chain.cause is Reason.INSTANCE_NOT_FOUND
+        assert ("out-of-service" in chain.links[0].command) is is_over
 
 
 def test_an_instance_that_ec2_was_not_asked_about_proves_nothing():
@@ -210,6 +250,44 @@ def test_a_modification_that_runs_is_not_wrong():
     assert (chain.cause, chain.waits) == (Reason.MODIFICATION_RUNNING, True)
 
 
+def under_way(state: ModificationState, size_gib: int = 2, **changes: Any) -> View:
+    """EC2's last modification, which was the fourth of 24 hours."""
+    found = Modification(
+        VOLUME, state, Shape(size_gib, "gp3"), started_at=NOW - timedelta(seconds=20)
+    )
+    volume = {"modification": found, "left": 0, "more_at": NOW + timedelta(hours=20)}
+    return growing(volume=volume, **changes)
+
+
+@pytest.mark.parametrize(
+    "state",
+    [ModificationState.MODIFYING, ModificationState.OPTIMIZING, ModificationState.COMPLETED],
+)
+def test_a_modification_that_has_used_the_budget_itself_is_not_refused(state: ModificationState):
+    (chain,) = chains(under_way(state))
+    assert chain.waits
+    assert chain.cause is not Reason.MODIFICATION_LIMIT
+    old = said("MODIFICATION", "VolumeResizeFailed", reason=Reason.QUOTA_EXCEEDED)
+    assert [each.waits for each in chains(under_way(state, said=(old,)))] == [True]
+
+
+def test_another_modification_that_runs_does_not_hide_that_the_budget_is_used_up():
+    (chain,) = chains(under_way(ModificationState.MODIFYING, size_gib=1))
+    assert (chain.cause, chain.waits) == (Reason.MODIFICATION_LIMIT, False)
+
+
+def test_a_modification_that_ec2_could_not_carry_out_is_a_fault():
+    (chain,) = chains(under_way(ModificationState.FAILED))
+    assert (chain.cause, chain.waits) == (Reason.VOLUME_STATE, False)
+    assert chain.links[0].remedy
+
+
+def test_what_has_failed_since_the_modification_began_counts():
+    event = said("… no", "VolumeResizeFailed", reason=Reason.PERMISSION_DENIED, at=NOW)
+    found = under_way(ModificationState.COMPLETED, said=(event,))
+    assert first_causes(found) == ["PermissionDenied"]
+
+
 def test_nobody_grows_volumes_without_a_controller():
     assert first_causes(growing(controller=led(ago_s=300))) == ["LeaseExpired"]
 
@@ -287,6 +365,21 @@ def test_a_snapshot_that_is_not_there():
 
 def test_a_snapshot_class_that_is_not_there():
     assert first_causes(unready(snapshot_class=None)) == ["SnapshotClassMissing"]
+
+
+def test_a_ready_snapshot_whose_class_was_deleted_is_healthy():
+    assert causes(snapshot(snapshot_class=None)) == []
+
+
+def test_a_ready_snapshot_whose_content_was_deleted_is_not():
+    assert causes(snapshot(content=None)) == [["SnapshotContentMissing"]]
+
+
+def test_what_is_not_ready_is_proved_by_the_object():
+    (chain,) = chains(unready(snapshot_class=None))
+    assert chain.links[-1].proof.seen == "false"
+    (chain,) = chains(unready(content=None, status=None))
+    assert chain.links[-1].proof.seen == "not set"
 
 
 def test_nobody_has_created_a_content():

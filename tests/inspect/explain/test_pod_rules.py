@@ -140,17 +140,6 @@ def test_what_is_no_matter_of_volumes_is_told_in_the_schedulers_words():
     assert chain.links[0].proof.seen == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-def test_a_pod_that_was_refused():
-    text = (
-        'Error creating: admission webhook "pods.ebs-provisioner.io" denied the request: '
-        "the volume is in us-east-1a"
-    )
-    event = Said("ReplicaSet shop/web", "event FailedCreate", text, event="FailedCreate", at=NOW)
-    (chain,) = chains(view("pod", pod=None, claims=(), node=None, refusals=(event,)))
-    assert str(chain.cause) == "AdmissionDenied"
-    assert chain.links[0].command == "kubectl -n shop rollout restart replicaset/web"
-
-
 def test_a_pod_that_does_not_exist():
     assert first_causes(view("pod", pod=None, claims=(), node=None)) == ["ObjectMissing"]
 

@@ -71,7 +71,8 @@ class Gatherer:
         self._check_read(target, found)
         unread = {each.what for each in (*self._cluster.gaps, *self._cloud.gaps)}
         unread |= {_NO_EC2} if self._cloud.calls is None else set()
-        return replace(found, controller=working, unread=frozenset(unread))
+        region = self._cloud.region
+        return replace(found, controller=working, unread=frozenset(unread), region=region)
 
     def _check_read(self, target: ObjectName, found: View) -> None:
         """Raise why the object itself could not be read: then nothing can be said of it."""

@@ -80,10 +80,10 @@ async def about(
 
 
 async def refusals(cluster: Cluster, namespace: str, reasons: Iterable[str]) -> tuple[Said, ...]:
-    """Events about objects that could not be created in a namespace."""
+    """Events about objects that could not be created in a namespace, or could at last."""
     found: list[Said] = []
     for reason in reasons:
-        selector = f"reason={reason},type=Warning"
+        selector = f"reason={reason}"
         for each in await cluster.every(EVENTS, namespace=namespace, field_selector=selector):
             owner = each.involved_object
             found.append(of_event(f"{owner.kind} {owner.namespace}/{owner.name}", each))

@@ -1,0 +1,28 @@
+"""Commands that are printed for somebody to paste into a shell.
+
+Texts of events, and some fields of objects, are written by anybody who may write in a namespace:
+of these only names that Kubernetes accepts get into a command, and every word is quoted.
+"""
+
+import re
+import shlex
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_LONGEST = 253  # RFC 1123 subdomain, the longest name of a Kubernetes object
+
+
+def shell(*words: str) -> str:
+    """The command of these words, each quoted where a shell would read it otherwise."""
+    return shlex.join(words)
+
+
+def is_name(text: str) -> bool:
+    """Whether it can be the name of a Kubernetes object (RFC 1123 subdomain)."""
+    return len(text) <= _LONGEST and _NAME.fullmatch(text) is not None
+
+
+def with_region(command: str, region: str) -> str:
+    """The same command; one of the AWS CLI asks in this region."""
+    if not region or not command.startswith("aws ") or " --region " in command:
+        return command
+    return f"{command} --region {shlex.quote(region)}"
