@@ -20,13 +20,10 @@ RESOURCES: dict[str, Resource[Any]] = {
     if isinstance(each, Resource)
 }
 ON_PURPOSE_NOT_GIVEN = {("", "secrets")}  # manifests/cli/rbac.yaml says why
-_ACTION = re.compile(
-    r'"(Describe[A-Z]\w+|List\w+Quotas|Get(?:CallerIdentity|ServiceQuota|Products))"'
-)
+_ACTION = re.compile(r'"(Describe[A-Z]\w+|List\w+Quotas|Get(?:CallerIdentity|Products))"')
 _SERVICE_OF = {
     "DescribeKey": "kms",
     "GetProducts": "pricing",
-    "GetServiceQuota": "servicequotas",
     "ListAWSDefaultServiceQuotas": "servicequotas",
     "ListServiceQuotas": "servicequotas",
 }

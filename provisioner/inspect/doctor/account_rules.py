@@ -100,12 +100,15 @@ def _clocks(seen: Evidence) -> Finding:
 def quota_checks(seen: Evidence) -> Iterator[Check]:
     """One check for each quota that is in use, or one that says why there is none."""
     title = "quotas of the account are not near their end"
-    missing = {
-        seen.gaps[each] for each in ("ListServiceQuotas", "quota usage") if each in seen.gaps
-    }
-    if missing or not seen.cloud.quotas:
-        why = "; ".join(sorted(missing)) or "Service Quotas was not asked"
-        yield Check("quotas", Verdict.UNKNOWN, title, why, "allow servicequotas:ListServiceQuotas")
+    why = seen.gaps.get("ListServiceQuotas", "")
+    if why or not seen.cloud.quotas:
+        remedy = (
+            "allow servicequotas:ListServiceQuotas and servicequotas:ListAWSDefaultServiceQuotas"
+        )
+        if "ListServiceQuotas" in seen.unanswered:
+            remedy = ""
+        proof = why or "Service Quotas was not asked"
+        yield Check("quotas", Verdict.UNKNOWN, title, proof, remedy)
         return
     for each in sorted(seen.cloud.quotas, key=lambda quota: quota.code):
         found = _quota(each)
@@ -113,6 +116,8 @@ def quota_checks(seen: Evidence) -> Iterator[Check]:
 
 
 def _quota(quota: Quota) -> Finding:
+    if not quota.limit and not quota.used:
+        return skipped("the quota is 0, and nothing counts against it")
     part = quota.used / quota.limit if quota.limit else 1.0
     text = f"{quota.used:,.2f} of {quota.limit:,.0f} {quota.unit} ({part:.0%})"
     remedy = (

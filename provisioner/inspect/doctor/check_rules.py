@@ -7,6 +7,14 @@ from enum import StrEnum
 from provisioner.inspect.doctor.evidence_rules import Evidence
 
 _MOST_NAMED = 5
+_RIGHT = (
+    "give the account that runs this command the right (docs/kubectl-ebs.md), or ask somebody who "
+    "has it to run it"
+)
+_ANSWER = (
+    "no right is missing: check the address, the credentials and the network from this machine, "
+    "then run it again"
+)
 
 
 class Verdict(StrEnum):
@@ -76,12 +84,9 @@ def apply(rules: Iterable[Rule], seen: Evidence) -> Iterator[Check]:
     for rule in rules:
         missing = {seen.gaps[each] for each in rule.needs if each in seen.gaps}
         if missing:
-            found = Finding(
-                Verdict.UNKNOWN,
-                "; ".join(sorted(missing)),
-                "give the account that runs this command the right (docs/kubectl-ebs.md), or ask "
-                "somebody who has it to run it",
-            )
+            silent = all(each in seen.unanswered for each in rule.needs if each in seen.gaps)
+            remedy = _ANSWER if silent else _RIGHT
+            found = Finding(Verdict.UNKNOWN, "; ".join(sorted(missing)), remedy)
         else:
             found = rule.look(seen)
         yield Check(rule.id, found.verdict, rule.title, found.proof, found.remedy)

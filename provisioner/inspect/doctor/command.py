@@ -74,6 +74,7 @@ async def _doctor(question: Question, output: str) -> int:
 
 def checks_of(seen: Evidence) -> Iterator[Check]:
     """All checks."""
+    yield driver_rules.api_server(seen)
     for rules in _AREAS:
         yield from apply(rules, seen)
     yield from right_rules.checks(seen)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 
 from provisioner.inspect.doctor.check_rules import (
+    Check,
     Finding,
     Rule,
     Verdict,
@@ -15,11 +16,8 @@ from provisioner.inspect.doctor.check_rules import (
     some,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import (
-    Evidence,
-    ours,
-    stock_controllers,
-)
+from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.reading.controller_rules import ours, stock_controllers
 from provisioner.inspect.reading.setup_kind_rules import SeenLease, Workload
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.persistent_volume import sanitised
@@ -277,6 +275,20 @@ def _version_problems(seen: Evidence, server: int) -> Iterator[str]:
 def _minor(version: str) -> int | None:
     found = _VERSION.match(version)
     return int(found[2]) if found else None
+
+
+def api_server(seen: Evidence) -> Check:
+    """Whether there is a cluster to speak of: an API server that does not answer is a failure."""
+    title = "the API server answers"
+    silent = {"version", "nodes"} <= {*seen.gaps} & {*seen.unanswered}
+    if not silent:
+        version = seen.cluster.server_version
+        return Check("api-server", Verdict.OK, title, version or "it answers other questions")
+    remedy = (
+        "check --kubeconfig and --context, the address (kubectl cluster-info), the credentials in "
+        "it, and the network from this machine"
+    )
+    return Check("api-server", Verdict.FAILED, title, seen.gaps["version"], remedy)
 
 
 RULES = (

@@ -1,9 +1,10 @@
 """What was read of the cluster and of AWS, for all rules; what was not is in ``gaps``."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from provisioner.inspect.reading.controller_rules import COMPONENT_LABEL, NAME_LABEL, OUR_NAME
 from provisioner.inspect.reading.setup_kind_rules import (
     CsiDriverSetup,
     CustomResource,
@@ -23,13 +24,6 @@ from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshot
 
-OUR_NAME = "ebs-provisioner"
-STOCK_NAME = "aws-ebs-csi-driver"
-NAME_LABEL = "app.kubernetes.io/name"
-COMPONENT_LABEL = "app.kubernetes.io/component"
-_STOCK_CONTROLLER = "ebs-csi-controller"
-CLUSTER_ID_VARIABLE = "EBS_PROVISIONER_CONTROLLER_CLUSTER_ID"
-_CLUSTER_ID_OPTION = "--cluster-id="
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"  # EKS user guide, "IAM roles for service accounts"
 
 
@@ -38,6 +32,7 @@ class ClusterEvidence:
     """What Kubernetes says.
 
     Attributes:
+        later_attachments: VolumeAttachments, read again after EC2 showed where volumes are.
         leases: those of the controller's namespace, by name.
         webhooks: our webhook's configurations.
         slices: EndpointSlices of the namespaces of the webhook's Services.
@@ -45,11 +40,10 @@ class ClusterEvidence:
         custom_resources: the snapshot kinds, by name.
         deployments, daemon_sets: of all namespaces.
         account: the ServiceAccount of our controller, None if it is not known.
-        cluster_id: of our controller; None if there is no Deployment of it to tell.
+        cluster_id: of our controller; None if it is not known.
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
             metrics cannot be read.
-        unreadable: objects that cannot be decoded, by kind.
     """
 
     nodes: Sequence[SystemNode] = ()
@@ -60,6 +54,7 @@ class ClusterEvidence:
     volumes: Sequence[PlacedVolume] = ()
     claims: Sequence[Claim] = ()
     attachments: Sequence[Attachment] = ()
+    later_attachments: Sequence[Attachment] = ()
     snapshots: Sequence[VolumeSnapshot] = ()
     leases: Mapping[str, SeenLease] = field(default_factory=dict)
     webhooks: Sequence[WebhookConfiguration] = ()
@@ -193,6 +188,7 @@ class Evidence:
         driver: name of the CSI driver.
         now: by this machine's clock.
         gaps: why something could not be read, by the plural of a kind or by an action of AWS.
+        unanswered: those of the gaps that are no missing right: nobody answered, or not in time.
         clocks: other clocks.
     """
 
@@ -201,40 +197,23 @@ class Evidence:
     cluster: ClusterEvidence
     cloud: CloudEvidence
     gaps: Mapping[str, str] = field(default_factory=dict)
+    unanswered: Collection[str] = ()
     clocks: Sequence[Clock] = ()
 
+    @property
+    def is_confirmed_cloud(self) -> bool:
+        """Whether EC2 was asked in this cluster's Region and account, as far as can be told.
 
-def ours(workloads: Sequence[Workload], component: str) -> list[Workload]:
-    """Workloads of this project: ``controller``, ``webhook`` or ``node``."""
-    return [
-        each
-        for each in workloads
-        if each.labels.get(NAME_LABEL) == OUR_NAME and each.labels.get(COMPONENT_LABEL) == component
-    ]
+        False if EC2 knows none of the nodes' instances, or none of the PersistentVolumes' volumes.
+        """
+        instances = {node.instance_id for node in self.cluster.nodes} - {""}
+        volumes = {each.volume_id(self.driver) or "" for each in self.cluster.volumes} - {""}
+        return not (instances and not self.cloud.instances) and not (
+            volumes and not self.cloud.volumes
+        )
 
 
 def webhook_pods(pods: Sequence[KubeObject]) -> list[KubeObject]:
     """Those of the webhook, of the pods of its namespace."""
     wanted = {NAME_LABEL: OUR_NAME, COMPONENT_LABEL: "webhook"}
     return [each for each in pods if wanted.items() <= dict(each.labels).items()]
-
-
-def stock_controllers(workloads: Sequence[Workload]) -> list[Workload]:
-    """Controllers of aws-ebs-csi-driver, as its chart and the EKS add-on install them."""
-    return [
-        each
-        for each in workloads
-        if each.labels.get(NAME_LABEL) == STOCK_NAME or each.name == _STOCK_CONTROLLER
-    ]
-
-
-def cluster_id_of(controller: Workload, options: DataObject | None) -> str:
-    """The ``--cluster-id`` of a controller: argument, variable or ConfigMap; "" for none."""
-    for container in controller.containers:
-        for argument in container.args or ():
-            if argument.startswith(_CLUSTER_ID_OPTION):
-                return argument.removeprefix(_CLUSTER_ID_OPTION)
-        for variable in container.env or ():
-            if variable.name == CLUSTER_ID_VARIABLE:
-                return variable.value
-    return ((options.data or {}) if options else {}).get(CLUSTER_ID_VARIABLE, "")

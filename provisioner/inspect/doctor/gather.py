@@ -8,23 +8,22 @@ from datetime import UTC, datetime
 from typing import Any
 
 from provisioner.inspect.command_line import Readers, Target
-from provisioner.inspect.doctor import probes, webhook_rules
+from provisioner.inspect.doctor import probes, volume_rules, webhook_rules
 from provisioner.inspect.doctor.class_rules import SNAPSHOT_CRDS, SNAPSHOT_LEASE
 from provisioner.inspect.doctor.driver_rules import lease_names
 from provisioner.inspect.doctor.evidence_rules import (
     Clock,
     ClusterEvidence,
     Evidence,
-    cluster_id_of,
-    ours,
     webhook_pods,
 )
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.controller_rules import ours
+from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.setup_kind_rules import DataObject, EndpointSlice, Workload
 from provisioner.inspect.reading.setup_kinds import (
-    CONFIG_MAPS,
     CSI_DRIVER_SETUPS,
     CUSTOM_RESOURCES,
     DAEMON_SETS,
@@ -90,17 +89,35 @@ async def gather(readers: Readers, question: Question) -> Answer:
     told, version = await asyncio.gather(_cluster(cluster, question), _version(cluster))
     found = replace(told, server_version=version[0])
     clocks = [version[1]] if version[1] is not None else []
-    cloud, gaps, calls, aws_clocks = await probes.ask(readers, found, question_of(question))
-    kubernetes = {_plural(each): each.message for each in cluster.gaps}
+    cloud, cloud_gaps, calls, aws_clocks = await probes.ask(readers, found, question_of(question))
+    gaps = {_plural(each): each for each in cluster.gaps} | cloud_gaps
     seen = Evidence(
         driver=question.target.driver,
         now=datetime.now(UTC),
         cluster=found,
         cloud=cloud,
-        gaps=kubernetes | gaps,
+        gaps={what: each.message for what, each in gaps.items()},
+        unanswered={what for what, each in gaps.items() if not each.is_right},
         clocks=[*clocks, *aws_clocks],
     )
-    return Answer(seen, calls)
+    return Answer(await looked_again(cluster, seen), calls)
+
+
+async def looked_again(cluster: Cluster, seen: Evidence) -> Evidence:
+    """VolumeAttachments once more, where EC2 shows what those of the first look do not explain.
+
+    EC2 was asked later, so a volume may have been attached for a new one since.
+    """
+    if not volume_rules.strays(seen):
+        return seen
+    try:
+        later = (await cluster.client.list(ATTACHMENTS)).items
+    except KubeError as error:
+        gap = Gap.of(KUBERNETES, "list volumeattachments", error)
+        unanswered = {*seen.unanswered, *(() if gap.is_right else ("volumeattachments",))}
+        gaps = {**seen.gaps, "volumeattachments": gap.message}
+        return replace(seen, gaps=gaps, unanswered=unanswered)
+    return replace(seen, cluster=replace(seen.cluster, later_attachments=later))
 
 
 def question_of(question: Question) -> probes.Identity:
@@ -196,15 +213,8 @@ async def _controller(
         return None, None
     controller = controllers[0]
     namespace, pods = controller.metadata.namespace, controller.spec.template.spec
-    sources = [
-        each.config_map_ref.name
-        for container in controller.containers
-        for each in container.env_from or ()
-        if each.config_map_ref is not None
-    ]
-    options = await cluster.one(CONFIG_MAPS, sources[0], namespace) if sources else None
     account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
-    return account, cluster_id_of(controller, options)
+    return account, await cluster_id_of(cluster, controller)
 
 
 async def _version(cluster: Cluster) -> tuple[str, Clock | None]:

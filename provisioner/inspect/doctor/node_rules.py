@@ -13,7 +13,8 @@ from provisioner.inspect.doctor.check_rules import (
     skipped,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import ROLE_ANNOTATION, Evidence, ours
+from provisioner.inspect.doctor.evidence_rules import ROLE_ANNOTATION, Evidence
+from provisioner.inspect.reading.controller_rules import ours
 from provisioner.model.node_affinity import REGION_LABEL, names_zone, region_of
 from provisioner.model.taint import Taint
 from provisioner.model.zone import ZONE_LABEL, zone_of

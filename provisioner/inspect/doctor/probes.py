@@ -20,9 +20,10 @@ from provisioner.inspect.doctor.evidence_rules import (
 )
 from provisioner.inspect.doctor.right_rules import Attempt, Samples
 from provisioner.inspect.reading.aws import Aws
+from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.reading.setup_kinds import TOKENS
 from provisioner.model import tags
-from provisioner.model.errors import Ec2Error, StorageError
+from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.model.node_affinity import names_zone
 from provisioner.model.storage_class import StorageClass
@@ -49,29 +50,34 @@ class Identity:
 
 
 Rights = tuple[list[Try], list[KeyTry], str, bool, str]
-Found = tuple[CloudEvidence, dict[str, str], dict[str, int], list[Clock]]
+Found = tuple[CloudEvidence, dict[str, Gap], dict[str, int], list[Clock]]
+_QUESTIONS = (
+    *("EC2", "GetCallerIdentity", "DescribeInstances", "DescribeVolumes", "DescribeSnapshots"),
+    *("ListServiceQuotas", "DryRun"),
+)
 
 
 async def ask(readers: Readers, cluster: ClusterEvidence, identity: Identity) -> Found:
     """All that AWS is asked; gaps by action, calls by action, and clocks."""
     region = readers.cloud.region
     if not region:
-        why = "; ".join(each.message for each in readers.cloud.gaps) or "no AWS Region is known"
-        missing = ("EC2", "GetCallerIdentity", "DescribeInstances", "DescribeVolumes")
-        return (
-            CloudEvidence(refused=why),
-            dict.fromkeys((*missing, "ListServiceQuotas"), why),
-            {},
-            [],
-        )
+        gaps = readers.cloud.gaps
+        why = "; ".join(each.message for each in gaps) or "no AWS Region is known"
+        return _nothing("", why, gaps[0].reason if gaps else Reason.WRONG_CLOUD)
     try:
         caller = await asyncio.to_thread(Aws.of_caller, region)
-    except Ec2Error as error:
-        return CloudEvidence(region=region, refused=error.message), {"EC2": error.message}, {}, []
+    except StorageError as error:
+        return _nothing(region, error.message, error.reason)
     try:
         return await _Questions(readers, caller, cluster, identity).answers()
     finally:
         caller.close()
+
+
+def _nothing(region: str, why: str, reason: Reason) -> Found:
+    """Nothing could be asked: a gap for each question, so that no absence proves anything."""
+    gaps = {each: Gap(AWS, each, reason, why) for each in _QUESTIONS}
+    return CloudEvidence(region=region, refused=why), gaps, {}, []
 
 
 class _Questions:
@@ -84,7 +90,7 @@ class _Questions:
         self._caller = caller
         self._cluster = cluster
         self._identity = identity
-        self._gaps: dict[str, str] = {}
+        self._gaps: dict[str, Gap] = {}
 
     async def answers(self) -> Found:
         """Ask in two rounds: what there is, and then what may be done with it."""
@@ -125,9 +131,10 @@ class _Questions:
             async with asyncio.timeout(_PATIENCE_S):
                 return await answer
         except StorageError as error:
-            self._gaps[what] = f"{what}: {error.message}"
+            self._gaps[what] = Gap(AWS, what, error.reason, f"{what}: {error.message}")
         except TimeoutError:
-            self._gaps[what] = f"{what}: AWS has not answered within {_PATIENCE_S:.0f} s"
+            why = f"{what}: AWS has not answered within {_PATIENCE_S:.0f} s"
+            self._gaps[what] = Gap(AWS, what, Reason.TIMED_OUT, why)
         return otherwise
 
     async def _who(self, what: str, aws: Aws) -> str:
@@ -154,7 +161,8 @@ class _Questions:
         ids = sorted({each.volume_id(driver) or "" for each in self._cluster.volumes} - {""})
         found = await self._readers.cloud.volumes(ids)
         for gap in self._readers.cloud.gaps:
-            self._gaps.setdefault(gap.what, f"{gap.what}: {gap.message}")
+            text = f"{gap.what}: {gap.message}"
+            self._gaps.setdefault(gap.what, Gap(AWS, gap.what, gap.reason, text))
         return found
 
     async def _tagged(self) -> list[Volume]:

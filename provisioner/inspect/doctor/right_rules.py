@@ -4,8 +4,8 @@ EC2 answers a DryRun with ``DryRunOperation`` where the request would be carried
 ``UnauthorizedOperation`` where a right is missing; nothing is changed (EC2 API reference, "Common
 query parameters", read 2026-11-23). A policy that looks at tags needs a real volume or snapshot to
 look at, so those of the cluster are taken. Nothing is tried before a DryRun that only reads has
-shown that this EC2 knows DryRun; and what destroys is tried where EC2 would refuse it anyway:
-DeleteVolume on an attached volume, DetachVolume on one that is not attached.
+shown that this EC2 knows DryRun; and what destroys is tried where EC2 would refuse it anyway, or
+not at all: DeleteVolume on an attached volume, DetachVolume on one that is not attached.
 """
 
 from collections.abc import Iterator, Mapping
@@ -38,6 +38,7 @@ _DESCRIBES = (
 NOT_IN_AWS_POLICY = frozenset({"DescribeFastSnapshotRestores", "DescribeLockedSnapshots"})
 _OWNER = tags.Owner("kube-system", "kubectl-ebs-doctor", "kubectl-ebs-doctor", "Delete")
 _GIB = 4
+_AS_CONTROLLER = "try it as the controller: --as-controller, or --role ARN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +123,8 @@ def _on_a_volume(samples: Samples) -> Iterator[Attempt]:
     no_instance = none or ("" if samples.instance_id else "no instance of a Node is running")
     attach = {**here, "InstanceId": samples.instance_id, "Device": "/dev/xvddx"}
     yield Attempt("AttachVolume", volume, attach, no_instance)
-    yield Attempt("DetachVolume", volume, here, none)
+    in_use = none or ("every volume of the driver is attached" if volume == attached else "")
+    yield Attempt("DetachVolume", volume, here, in_use)
     yield Attempt("DeleteVolume", attached, {"VolumeId": attached}, not_attached)
 
 
@@ -153,7 +155,7 @@ def checks(seen: Evidence) -> Iterator[Check]:
         title = f"ec2:{each.action} is allowed"
         yield Check(f"iam-{each.action}", found.verdict, title, found.proof, found.remedy)
     for key in cloud.keys:
-        found = _key(key, cloud.tried_as)
+        found = _key(key, seen)
         title = f"the KMS key of StorageClass {key.name} can be used"
         yield Check(f"kms-{key.name}", found.verdict, title, found.proof, found.remedy)
 
@@ -174,7 +176,7 @@ def verdict(tried: Try, *, is_controllers: bool, who: str) -> Finding:
     if tried.code in REFUSED:
         return unknown(
             f"{proof}; this is not the controller's identity",
-            "try it as the controller: --as-controller, or --role ARN",
+            _AS_CONTROLLER,
         )
     return unknown(proof, "this answer says neither yes nor no about the right")
 
@@ -193,28 +195,48 @@ def _brief(message: str) -> str:
     return message.partition(" Encoded authorization failure")[0].strip()
 
 
-def _key(key: KeyTry, who: str) -> Finding:
-    remedy = (
-        f"allow the controller kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
-        f"kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* on {key.key} "
-        "(manifests/iam/kms-policy.json), and in the key's policy"
-    )
+# EC2 checks the key after its answer (ec2-ebs reference; aws-ebs-csi-driver #3010).
+_LIMIT = "EC2 uses the key only after its answer, so a dry run cannot show a missing right on it"
+
+
+def _key(key: KeyTry, seen: Evidence) -> Finding:
+    """The key's own state first: it is a fact, whoever asks. A refusal is one of the caller."""
     if key.state and key.state != "Enabled":
         text = f"key {key.key} is {key.state}: EC2 creates volumes and takes them back"
         return Finding(Verdict.FAILED, text, "enable the key, or name another in a new class")
     if key.refusal.startswith("NotFoundException"):
-        text = f"KMS does not have {key.key}: {key.refusal}"
-        return Finding(Verdict.FAILED, text, "name a key that exists in a new class")
-    if key.creation.code in REFUSED or key.creation.code.startswith("KMS"):
-        return Finding(
-            Verdict.FAILED,
-            f"CreateVolume DryRun with {key.key} as {who}: {key.creation.code}",
-            remedy,
+        text = f"KMS in {seen.cloud.region} does not have {key.key}: {key.refusal}"
+        if seen.is_confirmed_cloud:
+            return Finding(Verdict.FAILED, text, "name a key that exists in a new class")
+        return unknown(text, "see the checks region and account first")
+    who, code = seen.cloud.tried_as, key.creation.code
+    if code in REFUSED and _creation_is_refused(seen):
+        text = f"CreateVolume is refused with any key: see iam-CreateVolume. {_LIMIT}"
+        if key.state == "Enabled":
+            return ok(f"{key.key} is enabled. {text}")
+        return unknown(
+            f"KMS does not show {key.key} to {who}: {key.refusal or 'not asked'}. {text}"
         )
-    # EC2 checks the key after its answer (ec2-ebs reference; aws-ebs-csi-driver #3010).
-    limit = "EC2 uses the key only after its answer, so a dry run cannot show a missing right on it"
+    if code in REFUSED or code.startswith("KMS"):
+        proof = f"CreateVolume DryRun with {key.key} as {who}: {code}"
+        if seen.cloud.is_controllers:
+            return Finding(Verdict.FAILED, proof, _key_remedy(key.key))
+        return unknown(f"{proof}; this is not the controller's identity", _AS_CONTROLLER)
     if key.state == "Enabled":
-        return ok(f"{key.key} is enabled; CreateVolume DryRun: {key.creation.code}. {limit}")
+        return ok(f"{key.key} is enabled; CreateVolume DryRun: {code or 'not tried'}. {_LIMIT}")
     return unknown(
-        f"KMS does not show {key.key} to {who}: {key.refusal or 'not asked'}. {limit}", remedy
+        f"KMS does not show {key.key} to {who}: {key.refusal or 'not asked'}. {_LIMIT}",
+        _key_remedy(key.key),
+    )
+
+
+def _creation_is_refused(seen: Evidence) -> bool:
+    return any(each.action == "CreateVolume" and each.code in REFUSED for each in seen.cloud.tries)
+
+
+def _key_remedy(key: str) -> str:
+    return (
+        f"allow the controller kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
+        f"kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* on {key} "
+        "(manifests/iam/kms-policy.json), and in the key's policy"
     )

@@ -19,12 +19,17 @@ from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.model.attachment import Attachment
 from provisioner.model.meta import KubeObject
 from provisioner.model.node_affinity import names_zone
-from provisioner.model.persistent_volume import PlacedVolume
-from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.persistent_volume import (
+    PersistentVolume,
+    PersistentVolumeSpec,
+    PlacedVolume,
+)
+from provisioner.model.volume import AttachmentState, Volume, VolumeState
 
 _STUCK = timedelta(minutes=10)
 _ORPHAN = timedelta(hours=1)
 # These wait for a user on purpose: a claim for its pod, a volume for its claim.
+_THERE = frozenset({AttachmentState.ATTACHING, AttachmentState.ATTACHED, AttachmentState.BUSY})
 _PATIENT = frozenset({"kubernetes.io/pvc-protection", "kubernetes.io/pv-protection"})
 
 
@@ -89,10 +94,11 @@ def _volumes_exist(seen: Evidence) -> Finding:
     named.pop("", None)
     if not named:
         return skipped(f"no PersistentVolume is of {seen.driver}")
-    if not seen.cloud.volumes and len(named) > 1:
+    if not seen.is_confirmed_cloud:
+        what = "volumes" if not seen.cloud.volumes else "the nodes' instances"
         return unknown(
-            f"EC2 in {seen.cloud.region} shows none of {len(named)} volumes: another account or "
-            "Region is asked, or all are gone",
+            f"EC2 in {seen.cloud.region} shows none of {what}: probably another account or Region "
+            "is asked",
             "see the checks region and account",
         )
     problems = [
@@ -106,8 +112,8 @@ def _volumes_exist(seen: Evidence) -> Finding:
         if volume.state is VolumeState.ERROR and volume_id in named
     ]
     remedy = (
-        "its data is gone from this account and Region: restore a snapshot under a new claim, then "
-        "delete the PersistentVolume"
+        "if somebody has deleted it (CloudTrail, DeleteVolume), restore a snapshot under a new "
+        "claim; keep the PersistentVolume until its data is back"
     )
     return judged(problems, f"{counted(len(named), 'volume')} found", remedy)
 
@@ -133,21 +139,47 @@ def _known(seen: Evidence) -> Iterator[tuple[PlacedVolume, Volume]]:
             yield each, volume
 
 
-def _attached_elsewhere(seen: Evidence) -> Finding:
-    instances = {node.name: node.instance_id for node in seen.cluster.nodes}
-    wanted: dict[str, set[str]] = {}
-    for each in seen.cluster.attachments:
-        name = each.spec.source.persistent_volume_name or ""
-        if name and each.spec.attacher == seen.driver:
-            wanted.setdefault(name, set()).add(instances.get(each.spec.node_name, ""))
-    problems = []
+def strays(seen: Evidence) -> dict[str, tuple[PlacedVolume, set[str]]]:
+    """Volumes that are attached to instances for which no VolumeAttachment asks, by id.
+
+    Says nothing of a volume while one of its VolumeAttachments names a node whose instance is not
+    known, and leaves out what is being detached.
+    """
+    wanted = _wanted_instances(seen)
+    found = {}
     for owner, volume in _known(seen):
-        there = {a.instance_id for a in volume.attachments}
-        if stray := there - wanted.get(owner.name, set()):
-            problems.append(
-                f"{volume.volume_id} of PersistentVolume {owner.name} is attached to "
-                f"{', '.join(sorted(stray))}, which no VolumeAttachment says"
-            )
+        here = wanted.get(volume.volume_id, set())
+        there = {each.instance_id for each in volume.attachments if each.state in _THERE}
+        if there - here and "" not in here:
+            found[volume.volume_id] = (owner, there - here)
+    return found
+
+
+def _wanted_instances(seen: Evidence) -> dict[str, set[str]]:
+    """Where VolumeAttachments ask for a volume; "" for a node whose instance is not known."""
+    instances = {node.name: node.instance_id for node in seen.cluster.nodes}
+    for csi_node in seen.cluster.csi_nodes:
+        driver = csi_node.driver(seen.driver)
+        if driver is not None and driver.node_id:
+            instances[csi_node.name] = driver.node_id
+    handles = {each.name: each.volume_id(seen.driver) or "" for each in seen.cluster.volumes}
+    wanted: dict[str, set[str]] = {}
+    for each in (*seen.cluster.attachments, *seen.cluster.later_attachments):
+        source = each.spec.source
+        inline = PersistentVolume(spec=source.inline_volume_spec or PersistentVolumeSpec())
+        name = source.persistent_volume_name
+        handle = handles.get(name, "") if name else inline.named_volume or ""
+        if each.spec.attacher == seen.driver and handle:
+            wanted.setdefault(handle, set()).add(instances.get(each.spec.node_name, ""))
+    return wanted
+
+
+def _attached_elsewhere(seen: Evidence) -> Finding:
+    problems = [
+        f"{volume_id} of PersistentVolume {owner.name} is attached to "
+        f"{', '.join(sorted(where))}, which no VolumeAttachment says"
+        for volume_id, (owner, where) in strays(seen).items()
+    ]
     remedy = (
         "if nothing there uses it: aws ec2 detach-volume --volume-id ID; until then it can be "
         "attached nowhere else"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from provisioner.controller.nodes import startup_taint_rules
+from provisioner.ec2 import account_rules
 from provisioner.inspect.explain import controller_rules, reason_rules
 from provisioner.inspect.explain.attachment_rules import stuck
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
@@ -10,9 +11,11 @@ from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import NodeView, View
 from provisioner.model.errors import Reason
 from provisioner.model.node import CsiNodeDriver, Node
+from provisioner.model.volume import Instance
 from provisioner.model.zone import ZONE_LABEL, zone_of
 
-_RUNNING = "running"
+_RUNNING, _TERMINATED, _ENDING = "running", "terminated", "shutting-down"
+_READY = "True"
 _PLUGINS = "kubectl get pods -A --field-selector spec.nodeName="
 
 
@@ -45,12 +48,13 @@ def ill(view: View, about: NodeView) -> list[Chain]:
             remedy="Delete the pod, if its controller does not.",
         )
         return [Chain((link,))]
+    strange = elsewhere(about)
     machine = [Chain((each,)) for each in _machine(about, node)]
-    if machine:
+    if strange is None and machine:
         return machine
     unheard = _not_ready(about, node)
     registered = _registration(view, about, node)
-    chains_ = [each for each in (unheard, registered) if each is not None]
+    chains_ = [each for each in (strange, unheard, registered) if each is not None]
     return [*chains_, *(Chain((each,)) for each in _labels(about, node))]
 
 
@@ -61,22 +65,60 @@ def registration(view: View, about: NodeView) -> CsiNodeDriver | None:
     return about.csi_node.driver(view.driver)
 
 
+def elsewhere(about: NodeView) -> Chain | None:
+    """The node is in another region or account than the one that was asked.
+
+    An instance of which EC2 knows nothing is no proof that it is gone: EC2 answers the same about
+    the instances of other regions and accounts, and this node's kubelet reports from it.
+    """
+    node = about.node
+    if node is None or not about.asked or about.instance is not None:
+        return None
+    told = account_rules.regions_of([node])
+    if told and about.region not in told:
+        sentence = f"EC2 was asked in {about.region}, but node {about.name} is in {min(told)}."
+        proof = Proof(f"node {about.name}", next(iter(told.values())))
+        remedy = "Correct --region or AWS_REGION, here and for the controller."
+    elif node.ready == _READY:
+        sentence = (
+            f"EC2 in {about.region} does not know the instance of node {about.name}, but the "
+            "node's kubelet reports: the instance is in another account or region."
+        )
+        proof = Proof(
+            f"EC2 DescribeInstances in {about.region}; node {about.name}, condition Ready",
+            f"nothing for {_instance_id(about, node)}; {node.ready}",
+        )
+        remedy = (
+            "Use AWS credentials of the account that the cluster's instances are in, and their "
+            "region, here and for the controller."
+        )
+    else:
+        return None
+    command = "aws sts get-caller-identity"
+    return Chain((Link(Reason.WRONG_CLOUD, sentence, proof, "you", remedy, command),))
+
+
+def _instance_id(about: NodeView, node: Node) -> str:
+    return about.instance.instance_id if about.instance else node.instance_id or "its instance"
+
+
 def _machine(about: NodeView, node: Node) -> Iterator[Link]:
     if not about.asked:
         return
-    instance = about.instance
-    instance_id = node.instance_id
-    if instance is None or instance.state in {"terminated", "shutting-down"}:
-        state = instance.state if instance else "not known to EC2"
+    instance, instance_id = about.instance, _instance_id(about, node)
+    if instance is None:
         yield Link(
             Reason.INSTANCE_NOT_FOUND,
-            f"Instance {instance_id or 'of the node'} of node {about.name} is gone: {state}.",
-            Proof("EC2 DescribeInstances", f"{instance_id}: {state}"),
+            f"EC2 in {about.region or 'this region'} does not know instance {instance_id} of node "
+            f"{about.name}, and the node is not ready: most likely the instance is gone.",
+            Proof("EC2 DescribeInstances", f"nothing for {instance_id}"),
             next="the cloud controller, which deletes the Node; without one, you",
-            remedy="Delete the Node, or taint it out-of-service; its volumes are then released.",
-            command=f"kubectl taint node {about.name} "
-            "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute",
+            remedy="Check that region and account are those of the cluster. If they are, delete "
+            "the Node; its volumes are then released.",
+            command=f"kubectl get node {about.name} -o jsonpath='{{.spec.providerID}}'",
         )
+    elif instance.state in {_TERMINATED, _ENDING}:
+        yield _ended(about, instance)
     elif instance.state != _RUNNING:
         yield Link(
             Reason.INSTANCE_STATE,
@@ -88,8 +130,28 @@ def _machine(about: NodeView, node: Node) -> Iterator[Link]:
         )
 
 
+def _ended(about: NodeView, instance: Instance) -> Link:
+    is_over = instance.state == _TERMINATED
+    return Link(
+        Reason.INSTANCE_NOT_FOUND,
+        f"Instance {instance.instance_id} of node {about.name} is "
+        + ("gone: terminated." if is_over else "being terminated."),
+        Proof("EC2 DescribeInstances, State", f"{instance.instance_id}: {instance.state}"),
+        next="the cloud controller, which deletes the Node; without one, you"
+        if is_over
+        else "EC2, which ends the instance",
+        remedy="Delete the Node, or taint it out-of-service; its volumes are then released."
+        if is_over
+        else "Wait until its state is terminated; before that, the machine may still write.",
+        command=f"kubectl taint node {about.name} "
+        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        if is_over
+        else f"aws ec2 describe-instances --instance-ids {instance.instance_id}",
+    )
+
+
 def _not_ready(about: NodeView, node: Node) -> Chain | None:
-    if node.ready in {"True", ""}:
+    if node.ready in {_READY, ""}:
         return None
     link = Link(
         Cause.NODE_NOT_READY,

@@ -1,5 +1,7 @@
 """Why a pod does not start, as far as its volumes go."""
 
+from dataclasses import replace
+
 from provisioner.inspect.explain import (
     attachment_rules,
     claim_rules,
@@ -32,6 +34,10 @@ def chains(view: View) -> list[Chain]:
     pod = view.pod
     if pod is None:
         return _missing(view)
+    strange = node_rules.elsewhere(view.node) if view.node else None
+    if strange is not None and not pod.is_over:
+        # What EC2 does not know there proves nothing.
+        return [strange, *chains(_without_ec2(view))]
     if pod.is_over:
         return []
     if not pod.node_name:
@@ -44,6 +50,16 @@ def chains(view: View) -> list[Chain]:
         of_claims = [chain for each in view.claims for chain in claim_rules.chains(view, each)]
         return [*(each for each in ill if each.cause in _OF_THE_MACHINE), *of_claims]
     return _starting(view, pod, ill)
+
+
+def _without_ec2(view: View) -> View:
+    """The same, as if EC2 had not been asked."""
+    node = replace(view.node, asked=False) if view.node else None
+    claims = [
+        replace(each, volume=replace(each.volume, ebs=None, asked=False)) if each.volume else each
+        for each in view.claims
+    ]
+    return replace(view, node=node, claims=tuple(claims))
 
 
 def _missing(view: View) -> list[Chain]:

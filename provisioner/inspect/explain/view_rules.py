@@ -86,6 +86,8 @@ class VolumeView:
         attachments: the VolumeAttachments that name it.
         all_attachments: whether these are all; otherwise only those of one node.
         nodes_of: the node that is an instance, by the instance's id.
+        wanted: nodes on which VolumeAttachments of other PersistentVolumes ask for the same
+            volume, each with what does; "" for one of this volume that has just gone.
         namesakes: other PersistentVolumes that name the same volume.
         left: modifications that EC2 still accepts; None if that is not known.
         more_at: when there is one more.
@@ -102,6 +104,7 @@ class VolumeView:
     attachments: tuple[Attachment, ...] = ()
     all_attachments: bool = False
     nodes_of: Mapping[str, str] = field(default_factory=dict)
+    wanted: Mapping[str, str] = field(default_factory=dict)
     namesakes: tuple[str, ...] = ()
     said: tuple[Said, ...] = ()
 
@@ -147,6 +150,7 @@ class NodeView:
     Attributes:
         instance: EC2's; None if EC2 has none of its id, or was not asked.
         asked: whether EC2 has answered about the instance.
+        region: in which EC2 was asked; "" for none.
         attachments: VolumeAttachments of the driver on it.
         attached: volumes that EC2 shows on the instance, by id.
         plugins: pods of a node plugin of the driver on it.
@@ -157,6 +161,7 @@ class NodeView:
     csi_node: CsiNode | None = None
     instance: Instance | None = None
     asked: bool = False
+    region: str = ""
     attachments: tuple[Attachment, ...] = ()
     volume_of: Mapping[str, str] = field(default_factory=dict)
     attached: Mapping[str, Volume] = field(default_factory=dict)

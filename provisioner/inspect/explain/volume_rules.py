@@ -148,9 +148,14 @@ def _foreign(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
     if not about.all_attachments or volume.multi_attach:
         return
     wanted = {each.spec.node_name for each in about.attachments}
+    unmet = any(not each.attached for each in about.attachments)
     for each in volume.attachments:
         node = about.nodes_of.get(each.instance_id)
         if each.state in {AttachmentState.DETACHED, AttachmentState.DETACHING} or node in wanted:
+            continue
+        if node is not None and node in about.wanted:
+            if unmet and about.wanted[node]:
+                yield _shared(about, found, node)
             continue
         where = f"which is node {node}" if node else "which is no node of this cluster"
         yield Link(
@@ -166,6 +171,22 @@ def _foreign(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
             command=f"aws ec2 detach-volume --volume-id {volume.volume_id} "
             f"--instance-id {each.instance_id}",
         )
+
+
+def _shared(about: VolumeView, found: PlacedVolume, node: str) -> Link:
+    """It is where another PersistentVolume asks for it: in use, and not to be detached."""
+    assert about.ebs is not None  # noqa: S101 -- the caller has looked
+    return Link(
+        Reason.VOLUME_IN_USE,
+        f"Volume {about.ebs.volume_id} is in use on node {node}, through another object than "
+        f"PersistentVolume {found.name}: two PersistentVolumes name one volume.",
+        Proof(f"{about.wanted[node]}; EC2 DescribeVolumes, Attachments", f"node {node}: attached"),
+        next=f"you; the volume comes free once the pod on node {node} has ended",
+        remedy="Let one PersistentVolume only name the volume. Do not detach it by hand.",
+        command="kubectl get pv -o custom-columns="
+        "NAME:.metadata.name,VOLUME:.spec.csi.volumeHandle,CLAIM:.spec.claimRef.name "
+        f"| grep {about.ebs.volume_id}",
+    )
 
 
 def _ending(view: View, about: VolumeView, found: PlacedVolume) -> list[Chain]:

@@ -94,22 +94,31 @@ class CustomResource(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A ConfigMap that a container takes its environment from."""
+    """A ConfigMap that a container takes its environment from, or one variable: ``key``."""
 
     name: str = ""
+    key: str = ""
 
 
 class EnvironmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """One of ``envFrom`` of a container."""
 
+    prefix: str = ""
     config_map_ref: Source | None = None
 
 
-class Variable(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class VariableSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``valueFrom`` of a variable."""
+
+    config_map_key_ref: Source | None = None
+
+
+class Variable(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """One of ``env`` of a container."""
 
     name: str = ""
     value: str = ""
+    value_from: VariableSource | None = None
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -117,6 +126,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
 
     name: str = ""
     image: str = ""
+    command: list[str] | None = None
     args: list[str] | None = None
     env: list[Variable] | None = None
     env_from: list[EnvironmentSource] | None = None

@@ -14,7 +14,9 @@ from provisioner.inspect.doctor.webhook_rules import unchecked_in
 from provisioner.inspect.reading.setup_kind_rules import CustomResource, WebhookConfiguration
 from provisioner.model.claim import Claim
 from provisioner.model.node import Node
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.taint import Taint
+from provisioner.model.volume import AttachmentState, InstanceAttachment
 from provisioner.model.volume_snapshot import VolumeSnapshot
 from tests.inspect.doctor import evidence as e
 from tests.inspect.doctor.evidence import SOUND, checked, with_cloud, with_cluster
@@ -66,6 +68,11 @@ def crd(plural: str, *versions: str, stored: tuple[str, ...] = ("v1",)) -> Custo
 
 def crds(*made: CustomResource) -> dict[str, CustomResource]:
     return {each.name: each for each in made}
+
+
+def a_volume(name: str, handle: str) -> PlacedVolume:
+    source = {"driver": e.DRIVER, "volumeHandle": handle}
+    return e.read(PlacedVolume, {"metadata": {"name": name}, "spec": {"csi": source}})
 
 
 PLURALS = ("volumesnapshots", "volumesnapshotcontents", "volumesnapshotclasses")
@@ -233,7 +240,14 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         with_cluster(attachments=[e.attachment("gone")]),
         "this Node does not exist",
     ),
-    ("volumes-exist", Verdict.FAILED, with_cloud(volumes={}), e.VOLUME),
+    (
+        "volumes-exist",
+        Verdict.FAILED,
+        with_cluster(volumes=[e.persistent_volume(), a_volume("pv-2", "vol-2")]),
+        "names vol-2, which EC2 does not have",
+    ),
+    ("volumes-exist", Verdict.UNKNOWN, with_cloud(volumes={}), "shows none of volumes"),
+    ("volumes-exist", Verdict.UNKNOWN, with_cloud(instances={}), "none of the nodes' instances"),
     (
         "volume-zones",
         Verdict.FAILED,
@@ -285,7 +299,7 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         "kms-gp3",
         Verdict.FAILED,
         with_cloud(keys=[KeyTry("gp3", ENCRYPTED, YES, refusal="NotFoundException: no")]),
-        "KMS does not have",
+        "KMS in us-east-1 does not have",
     ),
     (
         "kms-gp3",
@@ -411,6 +425,105 @@ def test_unchecked_reviews_are_those_of_the_webhooks_own_reasons():
 
     assert unchecked_in(text) == dict.fromkeys(map(str, UNCHECKED), 2.0)
     assert unchecked_in("") == {}
+
+
+def test_a_refusal_of_a_reader_says_nothing_about_a_key():
+    refused = Try("CreateVolume", "a new volume", "UnauthorizedOperation", "no")
+    enabled = KeyTry("gp3", ENCRYPTED, refused, state="Enabled")
+    hidden = KeyTry("gp3", ENCRYPTED, refused, refusal="AccessDeniedException: no")
+
+    def found(key: KeyTry, tried: Try, *, is_controllers: bool) -> Check:
+        seen = with_cloud(keys=[key], tries=[tried], is_controllers=is_controllers)
+        return checked(seen)["kms-gp3"]
+
+    for is_controllers in (False, True):
+        sound = found(enabled, NO, is_controllers=is_controllers)
+        assert sound.verdict is Verdict.OK
+        assert "see iam-CreateVolume" in sound.proof
+        assert found(hidden, NO, is_controllers=is_controllers).verdict is Verdict.UNKNOWN
+    assert found(enabled, YES, is_controllers=False).verdict is Verdict.UNKNOWN
+    assert found(enabled, YES, is_controllers=True).verdict is Verdict.FAILED
+
+
+def test_a_key_that_another_region_lacks_is_not_missing():
+    key = KeyTry("gp3", "alias/ebs", YES, refusal="NotFoundException: no")
+    seen = with_cloud(keys=[key], instances={}, volumes={}, region="eu-west-1")
+
+    assert checked(seen)["kms-gp3"].verdict is Verdict.UNKNOWN
+
+
+def test_no_volume_is_given_up_before_region_and_account_are_confirmed():
+    elsewhere = with_cloud(volumes={}, instances={}, region="eu-west-1")
+
+    found = checked(elsewhere)
+
+    assert found["volumes-exist"].verdict is Verdict.UNKNOWN
+    assert found["region"].verdict is Verdict.FAILED
+    assert "delete" not in found["volumes-exist"].remedy
+
+
+def test_a_node_without_provider_id_is_known_by_its_registration():
+    seen = with_cluster(nodes=[e.node(providerID="")])
+
+    assert checked(seen)["attached-elsewhere"].verdict is Verdict.OK
+
+
+def test_nothing_is_told_to_be_detached_while_a_nodes_instance_is_not_known():
+    seen = with_cluster(nodes=[e.node(providerID="")], csi_nodes=[])
+
+    assert checked(seen)["attached-elsewhere"].verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("state", [AttachmentState.DETACHING, AttachmentState.DETACHED])
+def test_what_is_being_detached_needs_no_hand(state: AttachmentState):
+    leaving = e.volume(attachments=(InstanceAttachment(e.INSTANCE, "/dev/xvdaa", state),))
+    seen = replace(
+        with_cluster(attachments=[]), cloud=replace(e.CLOUD, volumes={e.VOLUME: leaving})
+    )
+
+    assert checked(seen)["attached-elsewhere"].verdict is Verdict.OK
+
+
+def test_an_attachment_that_came_between_both_looks_is_wanted():
+    before = with_cluster(attachments=[])
+    after = with_cluster(attachments=[], later_attachments=[e.attachment()])
+
+    assert checked(before)["attached-elsewhere"].verdict is Verdict.WARNING
+    assert checked(after)["attached-elsewhere"].verdict is Verdict.OK
+
+
+def test_any_persistent_volume_of_the_same_handle_wants_it():
+    twin = a_volume("pv-0", e.VOLUME)
+    seen = with_cluster(volumes=[twin, e.persistent_volume()])
+
+    assert checked(seen)["attached-elsewhere"].verdict is Verdict.OK
+
+
+def test_a_cluster_that_cannot_be_reached_is_a_failure():
+    gaps = dict.fromkeys(("version", "nodes", "csidrivers"), "cannot connect to 127.0.0.1:1")
+    silent = checked(replace(SOUND, gaps=gaps, unanswered={*gaps}))
+    forbidden = checked(replace(SOUND, gaps=gaps))
+
+    assert silent["api-server"].verdict is Verdict.FAILED
+    assert "127.0.0.1:1" in silent["api-server"].proof
+    assert exit_status(silent.values()) == 1
+    assert "give the account" not in silent["driver-object"].remedy
+    assert forbidden["api-server"].verdict is Verdict.OK
+    assert "give the account" in forbidden["driver-object"].remedy
+
+
+def test_a_quota_of_nothing_that_nothing_uses_is_not_full():
+    seen = with_cloud(quotas=[Quota("L-1", "Storage", 0, 0, "TiB")])
+
+    assert checked(seen)["quota-L-1"].verdict is Verdict.SKIPPED
+
+
+def test_detaching_is_not_tried_where_it_could_detach():
+    used = Samples("us-east-1a", "vol-used", 8, "vol-used", "i-1", "snap-1", "production")
+    found = {each.action: each.missing for each in attempts(used)}
+
+    assert "every volume of the driver is attached" in found["DetachVolume"]
+    assert found["DeleteVolume"] == ""
 
 
 def test_unchecked_reviews_are_a_warning_and_none_is_well():

@@ -16,6 +16,7 @@ from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.modification import Modification, ModificationState, Shape
+from provisioner.model.node import Node, NodeCondition, NodeStatus
 from provisioner.model.taint import Taint
 from provisioner.model.volume import Instance, VolumeState
 from provisioner.model.volume_snapshot import (
@@ -87,6 +88,44 @@ def test_a_startup_taint_of_a_registered_driver_is_the_controllers_to_remove():
 def test_a_terminated_instance_hides_all_else():
     gone = Instance(INSTANCE, ZONE, "terminated", "m5.large")
     assert of_node(instance=gone, csi_node=None) == ["InstanceNotFound"]
+
+
+def unready_node(**spec: Any) -> Node:
+    found = node_of(**spec)
+    condition = NodeCondition(type="Ready", status="Unknown")
+    return structs.replace(found, status=NodeStatus(conditions=[condition]))
+
+
+def test_a_ready_node_that_ec2_does_not_know_is_of_another_account():
+    for kind in ("node", "pod"):
+        node = node_view(instance=None, region="us-east-1")
+        chain, *more = chains(view(kind, node=node))
+        assert (chain.cause, more) == (Reason.WRONG_CLOUD, [])
+        assert "gone" not in chain.links[0].sentence
+        assert "taint" not in chain.links[0].command
+
+
+def test_a_node_of_another_region_is_not_gone_either():
+    node = node_view(node=unready_node(), instance=None, region="eu-west-1")
+    chain, *_ = chains(view("node", node=node))
+    assert chain.cause is Reason.WRONG_CLOUD
+    assert f"Node {NODE} is in us-east-1a" in chain.links[0].proof.seen
+
+
+def test_an_unready_node_that_ec2_does_not_know_is_checked_before_it_is_deleted():
+    node = node_view(node=unready_node(), instance=None, region="us-east-1")
+    (chain,) = chains(view("node", node=node))
+    assert chain.cause is Reason.INSTANCE_NOT_FOUND
+    assert chain.links[0].remedy.startswith("Check that region and account")
+    assert "taint" not in chain.links[0].command
+
+
+def test_only_a_terminated_instance_is_tainted_out_of_service():
+    for state, is_over in (("terminated", True), ("shutting-down", False)):
+        instance = Instance(INSTANCE, ZONE, state, "m5.large")
+        (chain,) = chains(view("node", node=node_view(instance=instance)))
+        assert chain.cause is Reason.INSTANCE_NOT_FOUND
+        assert ("out-of-service" in chain.links[0].command) is is_over
 
 
 def test_an_instance_that_ec2_was_not_asked_about_proves_nothing():

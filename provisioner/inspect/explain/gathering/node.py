@@ -42,6 +42,7 @@ async def node_view(
         csi_node,
         instances.get(instance_id),
         asked=can_ask and not cloud.misses("DescribeInstances"),
+        region=cloud.region,
         attachments=tuple(attachments),
         volume_of=volume_of,
         attached={

@@ -2,21 +2,39 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.explain.chain_rules import time_of
 from provisioner.inspect.explain.gathering import told
 from provisioner.inspect.explain.view_rules import Said, VolumeView
-from provisioner.kube.resources import ATTACHMENTS, NODES, PERSISTENT_VOLUMES, PLACED_VOLUMES
+from provisioner.kube.resources import (
+    ATTACHMENTS,
+    CSI_NODES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    PLACED_VOLUMES,
+)
 from provisioner.model.attachment import NODE_ID, Attachment, attachment_name
 from provisioner.model.budget import Ledger
 from provisioner.model.ids import is_volume_id
-from provisioner.model.names import MODIFICATIONS
+from provisioner.model.names import MODIFICATIONS, VOLUME_ID
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.volume import Volume
 
 _GOING = {"Released", "Failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """Where a volume is attached, and who asks for that; as in ``VolumeView``."""
+
+    volume: Volume | None
+    of_it: tuple[Attachment, ...] = ()
+    is_all: bool = False
+    nodes_of: Mapping[str, str] = field(default_factory=dict)
+    wanted: Mapping[str, str] = field(default_factory=dict)
 
 
 class Volumes:
@@ -46,49 +64,98 @@ class Volumes:
             told.about(self._cluster, f"pv {name}", found),
         )
         volume = volumes.get(volume_id)
-        attachments, is_all, nodes_of = await self._attachments(found, volume, node, whole=whole)
+        around = await self._around(found, volume, node, whole=whole)
         ledger = _ledger(found, volume_id)
         modification, now = modifications.get(volume_id), datetime.now(UTC)
         knows = not self._cloud.misses("DescribeVolumesModifications")
         return VolumeView(
             name,
             found,
-            volume,
+            around.volume,
             asked=bool(asked) and not self._cloud.misses("DescribeVolumes"),
             region=self._cloud.region,
             modification=modification,
             left=ledger.left(modification, now) if knows else None,
             more_at=ledger.more_at(modification, now),
-            attachments=tuple(attachments),
-            all_attachments=is_all,
-            nodes_of=nodes_of,
+            attachments=around.of_it,
+            all_attachments=around.is_all,
+            nodes_of=around.nodes_of,
+            wanted=around.wanted,
             namesakes=await self._namesakes(found, volume_id) if whole else (),
-            said=(*said, *(each for a in attachments for each in _errors(a))),
+            said=(*said, *(each for a in around.of_it for each in _errors(a))),
         )
 
-    async def _attachments(
+    async def _around(
         self, found: PlacedVolume, volume: Volume | None, node: str, *, whole: bool
-    ) -> tuple[Sequence[Attachment], bool, Mapping[str, str]]:
+    ) -> _Around:
         """The one of the node by its name if all is well with it, else all that there are."""
         if node:
             name = attachment_name(found.named_volume or "", self._driver, node)
             here = await self._cluster.one(ATTACHMENTS, name)
             if here is not None and here.attached and not here.deleting and _agrees(here, volume):
-                return [here], False, {}
+                return _Around(volume, (here,))
         if not whole and not node and (volume is None or not volume.attachments):
-            return [], False, {}
+            return _Around(volume)
         if found.phase not in _GOING and not node and (near := await self._near(found, volume)):
-            return near, False, {}
+            return _Around(volume, tuple(near))
+        return await self._everywhere(found, volume)
+
+    async def _everywhere(self, found: PlacedVolume, volume: Volume | None) -> _Around:
+        """All attachments of the volume. What nobody seems to ask for is looked at twice.
+
+        EC2 and the API server are not read at one moment: a detach that ends between the two
+        leaves a volume attached without a VolumeAttachment. So EC2 is read again after the
+        VolumeAttachments, and these after it.
+        """
         every = await self._cluster.every(ATTACHMENTS)
-        of_it = [e for e in every if e.spec.source.persistent_volume_name == found.name]
+        nodes_of = await self._nodes_of(every, volume)
+        wanted = await self._wanted(found, every, volume, nodes_of)
+        of_it = _of(every, found)
+        if volume is not None and _unwanted(volume, of_it, nodes_of, wanted):
+            volume = (await self._cloud.volumes([volume.volume_id])).get(volume.volume_id, volume)
+            newer = await self._cluster.again(ATTACHMENTS)
+            wanted = {each.spec.node_name: "" for each in of_it} | wanted
+            nodes_of |= await self._nodes_of(newer, volume)
+            wanted |= await self._wanted(found, newer, volume, nodes_of)
+            of_it = _of(newer, found)
+        is_all = not self._cluster.misses(ATTACHMENTS)
+        return _Around(volume, tuple(of_it), is_all, nodes_of, wanted)
+
+    async def _nodes_of(self, every: Sequence[Attachment], volume: Volume | None) -> dict[str, str]:
+        """The nodes that are the instances where EC2 has the volume, among others."""
         nodes_of = {e.annotations.get(NODE_ID, ""): e.spec.node_name for e in every}
-        strange = volume is not None and any(
-            each.instance_id not in nodes_of for each in volume.attachments
-        )
-        if strange:
-            nodes = await self._cluster.every(NODES)
-            nodes_of |= {each.instance_id: each.name for each in nodes if each.instance_id}
-        return of_it, not self._cluster.misses(ATTACHMENTS), nodes_of
+        if volume is None or all(each.instance_id in nodes_of for each in volume.attachments):
+            return nodes_of
+        for each in await self._cluster.every(CSI_NODES):
+            driver = each.driver(self._driver)
+            if driver is not None and driver.node_id:
+                nodes_of[driver.node_id] = each.name
+        nodes = await self._cluster.every(NODES)
+        return nodes_of | {each.instance_id: each.name for each in nodes if each.instance_id}
+
+    async def _wanted(
+        self,
+        found: PlacedVolume,
+        every: Sequence[Attachment],
+        volume: Volume | None,
+        nodes_of: Mapping[str, str],
+    ) -> dict[str, str]:
+        """Nodes where EC2 has the volume, and another PersistentVolume asks for it."""
+        if volume is None:
+            return {}
+        here = {nodes_of.get(each.instance_id, "") for each in volume.attachments}
+        here -= {each.spec.node_name for each in _of(every, found)}
+        wanted: dict[str, str] = {}
+        for each in every:
+            node, name = each.spec.node_name, each.spec.source.persistent_volume_name
+            if node not in here or each.spec.attacher != self._driver or name == found.name:
+                continue
+            other = await self._cluster.one(PERSISTENT_VOLUMES, name) if name else None
+            ids = {each.annotations.get(VOLUME_ID), other.volume_id(self._driver) if other else ""}
+            if volume.volume_id in ids:
+                of = f" of pv {name}" if name else ""
+                wanted[node] = f"volumeattachment {each.name}{of}"
+        return wanted
 
     async def _near(self, found: PlacedVolume, volume: Volume | None) -> list[Attachment]:
         """The attachment on each node where EC2 has the volume; none if one is not as it should be.
@@ -112,6 +179,21 @@ class Volumes:
         every = await self._cluster.every(PERSISTENT_VOLUMES)
         same = (each for each in every if each.volume_id(self._driver) == volume_id)
         return tuple(each.name for each in same if each.name != found.name)
+
+
+def _of(every: Sequence[Attachment], found: PlacedVolume) -> list[Attachment]:
+    return [each for each in every if each.spec.source.persistent_volume_name == found.name]
+
+
+def _unwanted(
+    volume: Volume,
+    of_it: Sequence[Attachment],
+    nodes_of: Mapping[str, str],
+    wanted: Mapping[str, str],
+) -> bool:
+    """Whether EC2 has it where no VolumeAttachment asks for it."""
+    asked = {each.spec.node_name for each in of_it} | set(wanted)
+    return any(nodes_of.get(each.instance_id) not in asked for each in volume.attachments)
 
 
 def _agrees(here: Attachment, volume: Volume | None) -> bool:
