@@ -60,7 +60,7 @@ class Row:
         modification: the latest one; None if EC2 shows none.
         allowance: how often it may still be modified.
         pending: its snapshots that are not completed.
-        unread: kinds whose absence proves nothing, since they could not be read: "volume", "claim".
+        unread: kinds whose absence proves nothing, since they could not be read: "volume", ….
     """
 
     persistent_volume: PersistentVolume
@@ -98,7 +98,6 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
     )
     by_key, now = {claim.key: claim for claim in claims}, datetime.now(UTC)
     unread = _unread(readers)
-    no_budget = readers.cloud.misses("DescribeVolumesModifications")
     rows = [
         Row(
             persistent_volume=each,
@@ -106,9 +105,7 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
             claim=_claim(each, by_key),
             volume=volumes.get(volume_id),
             modification=latest.get(volume_id),
-            allowance=Allowance(None, None)
-            if no_budget
-            else _allowance(each, volume_id, latest.get(volume_id), now),
+            allowance=_allowance(each, volume_id, latest.get(volume_id), now, unread),
             pending=pending.get(volume_id, ()),
             unread=unread,
         )
@@ -120,6 +117,7 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
 def _unread(readers: Readers) -> frozenset[str]:
     missed = {
         "volume": readers.cloud.misses("DescribeVolumes"),
+        "modification": readers.cloud.misses("DescribeVolumesModifications"),
         "claim": readers.cluster.misses(CLAIMS),
     }
     return frozenset(each for each, is_missed in missed.items() if is_missed)
@@ -166,7 +164,10 @@ def _allowance(
     volume_id: str,
     latest: Modification | None,
     now: datetime,
+    unread: Collection[str],
 ) -> Allowance:
+    if "modification" in unread:
+        return Allowance(None, None)
     ledger = Ledger.read(
         persistent_volume.annotations.get(MODIFICATIONS),
         persistent_volume_uid=persistent_volume.uid,
