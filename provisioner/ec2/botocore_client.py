@@ -72,13 +72,13 @@ def connect(
     Raises:
         StorageError: (INVALID_REQUEST) no region, or settings that boto3 refuses.
     """
-    session = _session()
-    session.get_component("response_parser_factory").set_parser_defaults(
-        timestamp_parser=datetime.fromisoformat
-    )
-    if credentials is not None:
-        session.register_component("credential_provider", _Found(credentials))
     try:
+        session = _session()
+        session.get_component("response_parser_factory").set_parser_defaults(
+            timestamp_parser=datetime.fromisoformat
+        )
+        if credentials is not None:
+            session.register_component("credential_provider", _Found(credentials))
         region = region or _told_region(session)
         if not region:
             raise StorageError(

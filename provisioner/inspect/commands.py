@@ -4,7 +4,7 @@ from importlib import import_module
 
 import click
 
-from provisioner import options
+from provisioner import logs, options
 
 # Each command is a click command of this name in its story's ``command.py``, which is imported
 # when it is called: boto3 and kubernetes cost half a second.
@@ -38,6 +38,8 @@ class _Commands(click.Group):
 @click.version_option(package_name="ebs-provisioner")
 def ebs() -> None:
     """Explain and inspect EBS volumes of a Kubernetes cluster."""
+    # What the product logs goes to standard error: standard output may be read by a program.
+    logs.configure("text", "warning")
 
 
 def main() -> None:

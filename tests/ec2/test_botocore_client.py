@@ -20,6 +20,16 @@ def test_knows_every_action_that_has_a_rate() -> None:
     client.close()
 
 
+def test_an_unknown_profile_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_PROFILE", "missing")
+
+    with pytest.raises(StorageError) as caught:
+        botocore_client.connect(region="us-east-1", endpoint=None, at_once=1)
+
+    assert caught.value.reason is Reason.INVALID_REQUEST
+    assert caught.value.message == "AWS settings: The config profile (missing) could not be found"
+
+
 def test_without_a_region_there_is_one_clear_line() -> None:
     with pytest.raises(StorageError) as caught:
         botocore_client.connect(region=None, endpoint=LOCAL, at_once=1)

@@ -16,11 +16,8 @@ from provisioner.inspect.doctor.check_rules import (
     some,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import (
-    Evidence,
-    ours,
-    stock_controllers,
-)
+from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.reading.controller_rules import ours, stock_controllers
 from provisioner.inspect.reading.setup_kind_rules import SeenLease, SystemNode, Workload
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.persistent_volume import sanitised

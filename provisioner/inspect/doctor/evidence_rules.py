@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from provisioner.inspect.reading.controller_rules import COMPONENT_LABEL, NAME_LABEL, OUR_NAME
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
 from provisioner.inspect.reading.setup_kind_rules import (
     CsiDriverSetup,
@@ -24,13 +25,6 @@ from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshotClass
 
-OUR_NAME = "ebs-provisioner"
-STOCK_NAME = "aws-ebs-csi-driver"
-NAME_LABEL = "app.kubernetes.io/name"
-COMPONENT_LABEL = "app.kubernetes.io/component"
-_STOCK_CONTROLLER = "ebs-csi-controller"
-CLUSTER_ID_VARIABLE = "EBS_PROVISIONER_CONTROLLER_CLUSTER_ID"
-_CLUSTER_ID_OPTION = "--cluster-id="
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"  # EKS user guide, "IAM roles for service accounts"
 
 
@@ -48,7 +42,7 @@ class ClusterEvidence:
         deployments, daemon_sets: of all namespaces.
         accounts: ServiceAccounts of the controllers, ours and the stock driver's.
         account: the ServiceAccount of our controller, None if it is not known.
-        cluster_id: of our controller; None if there is no Deployment of it to tell.
+        cluster_id: of our controller; None if it is not known.
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
             metrics cannot be read.
@@ -230,37 +224,7 @@ class Evidence:
         )
 
 
-def ours(workloads: Sequence[Workload], component: str) -> list[Workload]:
-    """Workloads of this project: ``controller``, ``webhook`` or ``node``."""
-    return [
-        each
-        for each in workloads
-        if each.labels.get(NAME_LABEL) == OUR_NAME and each.labels.get(COMPONENT_LABEL) == component
-    ]
-
-
 def webhook_pods(pods: Sequence[KubeObject]) -> list[KubeObject]:
     """Those of the webhook, of the pods of its namespace."""
     wanted = {NAME_LABEL: OUR_NAME, COMPONENT_LABEL: "webhook"}
     return [each for each in pods if wanted.items() <= dict(each.labels).items()]
-
-
-def stock_controllers(workloads: Sequence[Workload]) -> list[Workload]:
-    """Controllers of aws-ebs-csi-driver, as its chart and the EKS add-on install them."""
-    return [
-        each
-        for each in workloads
-        if each.labels.get(NAME_LABEL) == STOCK_NAME or each.name == _STOCK_CONTROLLER
-    ]
-
-
-def cluster_id_of(controller: Workload, options: DataObject | None) -> str:
-    """The ``--cluster-id`` of a controller: argument, variable or ConfigMap; "" for none."""
-    for container in controller.containers:
-        for argument in container.args or ():
-            if argument.startswith(_CLUSTER_ID_OPTION):
-                return argument.removeprefix(_CLUSTER_ID_OPTION)
-        for variable in container.env or ():
-            if variable.name == CLUSTER_ID_VARIABLE:
-                return variable.value
-    return ((options.data or {}) if options else {}).get(CLUSTER_ID_VARIABLE, "")

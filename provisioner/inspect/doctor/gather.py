@@ -15,18 +15,16 @@ from provisioner.inspect.doctor.evidence_rules import (
     Clock,
     ClusterEvidence,
     Evidence,
-    cluster_id_of,
-    ours,
-    stock_controllers,
     webhook_pods,
 )
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.controller_rules import ours, stock_controllers
+from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
 from provisioner.inspect.reading.setup_kind_rules import DataObject, EndpointSlice, Workload
 from provisioner.inspect.reading.setup_kinds import (
-    CONFIG_MAPS,
     CSI_DRIVER_SETUPS,
     CUSTOM_RESOURCES,
     DAEMON_SETS,
@@ -220,15 +218,8 @@ async def _controller(
         return None, None
     controller = controllers[0]
     namespace, pods = controller.metadata.namespace, controller.spec.template.spec
-    sources = [
-        each.config_map_ref.name
-        for container in controller.containers
-        for each in container.env_from or ()
-        if each.config_map_ref is not None
-    ]
-    options = await cluster.one(CONFIG_MAPS, sources[0], namespace) if sources else None
     account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
-    return account, cluster_id_of(controller, options)
+    return account, await cluster_id_of(cluster, controller)
 
 
 async def _accounts(cluster: Cluster, controllers: list[Workload]) -> list[KubeObject]:

@@ -13,12 +13,8 @@ from provisioner.inspect.doctor.check_rules import (
     skipped,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import (
-    ROLE_ANNOTATION,
-    Evidence,
-    ours,
-    stock_controllers,
-)
+from provisioner.inspect.doctor.evidence_rules import ROLE_ANNOTATION, Evidence
+from provisioner.inspect.reading.controller_rules import ours, stock_controllers
 from provisioner.inspect.reading.setup_kind_rules import Workload
 from provisioner.model.node_affinity import REGION_LABEL, names_zone, region_of
 from provisioner.model.taint import Taint

@@ -18,7 +18,8 @@ from provisioner.inspect.doctor.check_rules import (
     some,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import NAME_LABEL, OUR_NAME, Evidence
+from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.reading.controller_rules import NAME_LABEL, OUR_NAME
 from provisioner.inspect.reading.setup_kind_rules import Webhook, WebhookConfiguration
 
 OUR_WEBHOOK = "ebs-webhook"

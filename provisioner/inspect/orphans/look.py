@@ -9,17 +9,17 @@ from provisioner.ec2.batches import FILTER_VALUES, PAGE, one_of, pages
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.orphans import controller_rules
-from provisioner.inspect.orphans.controller_rules import Deployment
-from provisioner.inspect.orphans.orphan_plan_rules import Surroundings
+from provisioner.inspect.orphans.orphan_plan_rules import CLUSTER_TAGS, Surroundings, ids_in
+from provisioner.inspect.reading import controller_rules
 from provisioner.inspect.reading.cluster import Cluster
-from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES, Resource
+from provisioner.inspect.reading.controllers import cluster_id_of
+from provisioner.inspect.reading.setup_kinds import DEPLOYMENTS
+from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
 from provisioner.model import tags
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.names import CLUSTER_NAME, CLUSTER_PREFIX
+from provisioner.model.names import CLUSTER_PREFIX
 from provisioner.model.volume import Instance, Volume
 
-_DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Deployment)
 MIN_AGE_S = 3_600.0
 # Of a cluster that dies: those that are on their way out count as dead.
 _RUNNING = ("pending", "running", "stopping", "stopped")
@@ -35,11 +35,12 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSide:
-    """What the API server says, read anew for each look."""
+    """What the API server says, read anew for each look; as in ``Surroundings``."""
 
     named: Mapping[str, str]
     claim_uids: frozenset[str]
     own_ids: Mapping[str, str]
+    unread: Sequence[str]
 
 
 def ec2_of(readers: Readers) -> Ec2Calls:
@@ -61,19 +62,21 @@ async def cluster_side(readers: Readers) -> ClusterSide:
         StorageError: a list could not be read: without it anything may look like an orphan.
     """
     cluster = Cluster(readers.cluster.client)  # nothing of an earlier look
-    named = (f"metadata.name={name}" for name in controller_rules.NAMES)
-    controllers = asyncio.gather(
-        *(cluster.every(_DEPLOYMENTS, field_selector=each) for each in named)
+    found, claims, deployments = await asyncio.gather(
+        cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS), cluster.every(DEPLOYMENTS)
     )
-    found, claims = await asyncio.gather(cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS))
-    deployments = [each for some in await controllers for each in some]
     if cluster.gaps:
         gap = cluster.gaps[0]
         raise StorageError(gap.reason, f"no orphan can be told: {gap.message}")
+    ids = {
+        each.key: await cluster_id_of(cluster, each)
+        for each in controller_rules.controllers(deployments)
+    }
     return ClusterSide(
         named={volume: each.name for each in found if (volume := each.named_volume)},
         claim_uids=frozenset(claim.uid for claim in claims),
-        own_ids=controller_rules.cluster_ids(deployments),
+        own_ids={found: f"Deployment {key} runs with it" for key, found in ids.items() if found},
+        unread=[key for key, found in ids.items() if found is None],
     )
 
 
@@ -90,9 +93,10 @@ async def own_cluster_ids(readers: Readers, side: ClusterSide) -> list[str]:
     some = sorted(side.named)[:FILTER_VALUES]
     found = await Volumes(ec2_of(readers)).look_for(some)
     ids = {
-        each.tags[CLUSTER_NAME]
+        cluster_id
         for each in found.values()
-        if isinstance(each, Volume) and CLUSTER_NAME in each.tags
+        if isinstance(each, Volume)
+        for cluster_id in ids_in(each.tags)
     }
     if not ids:
         raise StorageError(
@@ -115,19 +119,27 @@ async def look(
     """
     calls = ec2_of(readers)
     volumes, instances = await asyncio.gather(
-        Volumes(calls).find(tags={tags.cluster_key(cluster_id): None}),
-        _running(calls, cluster_id),
+        _tagged(calls, cluster_id), _running(calls, cluster_id)
     )
     around = Surroundings(
         cluster_id=cluster_id,
         named=side.named,
         claim_uids=side.claim_uids,
         own_ids=side.own_ids,
+        unread=side.unread,
         instances=instances,
         now=datetime.now(UTC),
         min_age=timedelta(seconds=min_age_s),
     )
     return Seen(volumes, around)
+
+
+async def _tagged(calls: Ec2Calls, cluster_id: str) -> list[Volume]:
+    """The volumes that any tag gives to a cluster: each may show that it is alive."""
+    wanted: list[dict[str, str | None]] = [{tags.cluster_key(cluster_id): None}]
+    wanted += [{key: cluster_id} for key in CLUSTER_TAGS]
+    found = await asyncio.gather(*(Volumes(calls).find(tags=each) for each in wanted))
+    return list({each.volume_id: each for some in found for each in some}.values())
 
 
 async def _running(calls: Ec2Calls, cluster_id: str) -> frozenset[str]:

@@ -20,12 +20,15 @@ from provisioner.model.names import (
     CLAIM_NAMESPACE,
     CLUSTER_NAME,
     CLUSTER_PREFIX,
+    LEGACY_CLUSTER,
     MADE_BY_DRIVER,
     VOLUME_NAME,
 )
 from provisioner.model.sentences import listed
 from provisioner.model.volume import Volume, VolumeState
 
+# Tags whose value is a cluster's id: aws-ebs-csi-driver's, and that of the in-tree driver.
+CLUSTER_TAGS = (CLUSTER_NAME, LEGACY_CLUSTER)
 KIND = "OrphanPlan"
 VERSION = 1
 _GONE = (VolumeState.DELETING, VolumeState.DELETED)
@@ -69,6 +72,7 @@ class Surroundings:
         instances: running instances that are tagged as ``cluster_id``'s.
         now: the time.
         min_age: younger volumes may be on their way to a PersistentVolume.
+        unread: its controllers' Deployments whose id could not be read.
     """
 
     cluster_id: str
@@ -78,12 +82,20 @@ class Surroundings:
     instances: Collection[str]
     now: datetime
     min_age: timedelta = timedelta(hours=1)
+    unread: Collection[str] = ()
 
 
 def claim_of(volume_tags: Mapping[str, str]) -> str:
     """``namespace/name`` of the claim that a volume was made for, by its tags; "" if none tells."""
     parts = (volume_tags.get(CLAIM_NAMESPACE, ""), volume_tags.get(CLAIM_NAME, ""))
     return "/".join(parts) if all(parts) else ""
+
+
+def ids_in(found: Mapping[str, str]) -> set[str]:
+    """The ids of all clusters that own a volume, by its tags."""
+    keys = {key for key, value in found.items() if value == "owned"}
+    ids = {key.removeprefix(CLUSTER_PREFIX) for key in keys if key.startswith(CLUSTER_PREFIX)}
+    return (ids | {found.get(each, "") for each in CLUSTER_TAGS}) - {""}
 
 
 def why_kept(volume: Volume, around: Surroundings) -> str:
@@ -127,6 +139,12 @@ def signs_of_life(volumes: Iterable[Volume], around: Surroundings) -> list[str]:
     cluster_id = around.cluster_id
     if cluster_id in around.own_ids:
         found.append(f"{cluster_id} is this cluster: {around.own_ids[cluster_id]}")
+    if around.unread:
+        found.append(
+            f"{cluster_id} may be this cluster: the id that Deployment "
+            f"{listed(around.unread, 'and')} runs with cannot be read (is its ConfigMap there, and "
+            "may you get it?)"
+        )
     if around.instances:
         count, which = len(around.instances), listed(around.instances, "and")
         found.append(f"{count} running instances have its tag: {which}")

@@ -97,23 +97,32 @@ class CustomResource(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A ConfigMap or Secret that a container takes its environment from."""
+    """A ConfigMap or Secret that a container's environment comes from, or one variable: ``key``."""
 
     name: str = ""
+    key: str = ""
 
 
 class EnvironmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """One of ``envFrom`` of a container."""
 
+    prefix: str = ""
     config_map_ref: Source | None = None
     secret_ref: Source | None = None
 
 
-class Variable(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class VariableSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``valueFrom`` of a variable."""
+
+    config_map_key_ref: Source | None = None
+
+
+class Variable(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """One of ``env`` of a container."""
 
     name: str = ""
     value: str = ""
+    value_from: VariableSource | None = None
 
 
 class Container(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -121,6 +130,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
 
     name: str = ""
     image: str = ""
+    command: list[str] | None = None
     args: list[str] | None = None
     env: list[Variable] | None = None
     env_from: list[EnvironmentSource] | None = None

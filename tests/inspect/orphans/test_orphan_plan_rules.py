@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from provisioner.inspect.orphans import controller_rules
 from provisioner.inspect.orphans.orphan_plan_rules import (
     Delete,
     Gone,
@@ -19,6 +18,7 @@ from provisioner.inspect.orphans.orphan_plan_rules import (
     Plan,
     Surroundings,
     claim_of,
+    ids_in,
     plan,
     read_plan,
     signs_of_life,
@@ -163,6 +163,7 @@ def test_a_plan_names_only_orphans_and_is_read_as_it_was_written(
     ("volumes", "around", "sign"),
     [
         ([], {"own_ids": {DEAD: "Deployment kube-system/x runs with it"}}, "is this cluster"),
+        ([], {"unread": ["kube-system/x"]}, "Deployment kube-system/x runs with cannot be read"),
         ([], {"instances": {INSTANCE}}, INSTANCE),
         ([replace(ORPHAN, attachments=ATTACHED)], {}, VOLUME),
         ([ORPHAN], {"named": {VOLUME: "pv-1"}}, "pv-1"),
@@ -206,25 +207,15 @@ def test_the_summary_counts_volumes_and_their_size():
 
 
 @pytest.mark.parametrize(
-    "words",
+    ("tags", "ids"),
     [
-        ["--cluster-id=prod"],
-        ["controller", "--cluster-id", "prod"],
-        ["--k8s-tag-cluster-id=prod"],
+        ({"kubernetes.io/cluster/a": "owned", "ebs.csi.aws.com/cluster-name": "a"}, {"a"}),
+        ({"ebs.csi.aws.com/cluster-name": "a"}, {"a"}),
+        ({"KubernetesCluster": "a"}, {"a"}),
+        ({"kubernetes.io/cluster/a": "shared", "team": "a", "KubernetesCluster": ""}, set()),
     ],
 )
-def test_controllers_tell_their_cluster_id(words: list[str]):
-    container = {"args": words}
-    raw = {
-        "metadata": {"name": "ebs-provisioner", "namespace": "kube-system"},
-        "spec": {"template": {"spec": {"containers": [{"command": ["x"]}, container]}}},
-    }
-    found = controller_rules.cluster_ids([msgspec.convert(raw, controller_rules.Deployment)])
-
-    assert found == {"prod": "Deployment kube-system/ebs-provisioner runs with it"}
-
-
-def test_a_flag_without_a_value_tells_nothing():
-    raw = {"spec": {"template": {"spec": {"containers": [{"args": ["--cluster-id", "--x"]}]}}}}
-
-    assert controller_rules.cluster_ids([msgspec.convert(raw, controller_rules.Deployment)]) == {}
+def test_any_tag_that_a_driver_writes_tells_the_cluster_of_a_volume(
+    tags: dict[str, str], ids: set[str]
+):
+    assert ids_in(tags) == ids
