@@ -59,7 +59,8 @@ async def test_a_healthy_claim_is_one_line_and_without_aws_it_says_what_is_missi
     assert healthy[1].startswith(f"nothing is wrong with pvc {place.name}/data")
     assert volume_id in " ".join(healthy[1].split())
     assert healthy[2] == ""
-    assert without_aws[0] == 0, without_aws
+    assert without_aws[0] == 1, without_aws
+    assert without_aws[1].startswith("nothing found that is wrong with")
     assert "EC2 was not asked" in " ".join(without_aws[1].split())
     assert "DescribeVolumes" in without_aws[2]
     assert "no usable AWS credentials" in without_aws[2]

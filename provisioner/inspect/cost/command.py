@@ -7,14 +7,16 @@ from typing import Any
 import click
 import msgspec
 
-from provisioner.inspect.command_line import Target, carry_out, reading, target_options
+from provisioner.inspect.command_line import Readers, Target, carry_out, reading, target_options
 from provisioner.inspect.cost import cost_rules, price_rules
 from provisioner.inspect.cost.cost_rules import Item, Sum, amount, amount_range
 from provisioner.inspect.cost.flow import billed_items
 from provisioner.inspect.cost.price_rules import Prices
 from provisioner.inspect.cost.prices import API, SHIPPED, prices_of
+from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import table
+from provisioner.model.errors import StorageError
 
 
 @click.command()
@@ -53,13 +55,23 @@ def cost(*, by: str, where: str, used: bool, output: str, target: Target) -> Non
 async def _cost(target: Target, *, by: str, where: str, used: bool, output: str) -> int:
     async with reading(target) as readers:
         async with screen.progress("reading what is billed"):
-            prices = await prices_of(readers.cloud.region, where)
+            prices, told = await _prices(readers, where)
             found = await billed_items(readers, target.driver, prices.rates, with_used=used)
-        items = [e for e in found if target.namespace in {"", e.owner.namespace}]
+        items = [e for e in found.items if target.namespace in {"", e.owner.namespace}]
         screen.show(_lines(items, prices, by, output))
-        told = price_rules.warnings(prices, datetime.now(UTC).date())
-        screen.warn([*told, *readers.gap_lines()])
+        screen.warn([*told, *found.remarks, *readers.gap_lines()])
         return 1 if readers.gap_lines() or prices.rates is None else 0
+
+
+async def _prices(readers: Readers, where: str) -> tuple[Prices, list[str]]:
+    """The prices, and what one must know of them; none, and a gap, if AWS's list has no answer."""
+    region = readers.cloud.region
+    try:
+        prices = await prices_of(region, where)
+    except StorageError as error:
+        readers.cloud.gaps.append(Gap.of(AWS, "prices", error))
+        return Prices(region, "USD", None, ""), []
+    return prices, price_rules.warnings(prices, datetime.now(UTC).date())
 
 
 def _lines(items: Sequence[Item], prices: Prices, by: str, output: str) -> list[str]:

@@ -30,6 +30,12 @@ _AT_A_TIME = 1_000
 _BILLED_RESTORES = frozenset({"enabling", "optimizing", "enabled"})
 
 
+NO_CLUSTER_ID = (
+    "orphans and snapshots that no object names are not counted: no cluster id is known (neither "
+    "by the option of a controller nor by a volume's tag)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class _Objects:
     """What Kubernetes has; volumes by their ids, claims by their keys, contents by snapshot id."""
@@ -40,9 +46,17 @@ class _Objects:
     used: Mapping[str, Usage] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """All that is billed for a cluster, and what was left out, a sentence each."""
+
+    items: list[Item]
+    remarks: Sequence[str] = ()
+
+
 async def billed_items(
     readers: Readers, driver: str, rates: RegionPrices | None, *, with_used: bool
-) -> list[Item]:
+) -> Billed:
     """All that is billed for this cluster; what cannot be read is a gap.
 
     Args:
@@ -52,7 +66,7 @@ async def billed_items(
         with_used: whether the kubelets are asked how full the volumes are.
     """
     objects = await _objects(readers, driver, with_used=with_used)
-    ids, orphans = await _orphans(readers)
+    ids, orphans, remarks = await _orphans(readers)
     volumes = await _volumes(readers, objects.volumes)
     restores, snapshots = await asyncio.gather(
         readers.cloud.ask("DescribeFastSnapshotRestores", _restores(readers), {}),
@@ -71,7 +85,7 @@ async def billed_items(
     for each in snapshots:
         if zones := restores.get(each.snapshot_id):
             items.append(cost_rules.fast_restore_item(each, owner(each), zones, rates))
-    return items
+    return Billed(items, remarks)
 
 
 async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Objects:
@@ -96,23 +110,24 @@ async def _volumes(readers: Readers, ids: Collection[str]) -> list[Volume]:
     return [volume for some in parts for volume in some.values()]
 
 
-async def _orphans(readers: Readers) -> tuple[Sequence[str], list[Volume]]:
-    """The ids of this cluster, and its orphans; neither where they cannot be told."""
+async def _orphans(readers: Readers) -> tuple[Sequence[str], list[Volume], Sequence[str]]:
+    """The ids of this cluster, its orphans, and remarks; neither ids nor orphans if it has none."""
     if readers.cloud.calls is None:
-        return (), []
+        return (), [], ()
     try:
         side = await cluster_side(readers)
         ids = await own_cluster_ids(readers, side)
         seen = await asyncio.gather(*(look(readers, side, each) for each in ids))
     except StorageError as error:
         readers.cloud.gaps.append(Gap.of(AWS, "orphans", error))
-        return (), []
-    return ids, [
+        return (), [], ()
+    orphans = [
         volume
         for each in seen
         for volume in each.volumes
         if not orphan_plan_rules.why_kept(volume, each.around)
     ]
+    return ids, orphans, () if ids else (NO_CLUSTER_ID,)
 
 
 async def _snapshots(

@@ -1,7 +1,7 @@
 """``kubectl ebs df``: how full the volumes of claims are."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import click
 import msgspec
@@ -10,7 +10,7 @@ from provisioner import options
 from provisioner.inspect.command_line import Readers, Target, carry_out, reading, target_options
 from provisioner.inspect.df import usage_rules
 from provisioner.inspect.df.usage import usage_by_claim
-from provisioner.inspect.df.usage_rules import Usage, duration, full_in_s, size
+from provisioner.inspect.df.usage_rules import Usage, full_in, full_in_s, size
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import NOTHING, table
@@ -47,12 +47,17 @@ async def _df(target: Target, again: float | None, watch: float | None, output: 
         before: Mapping[str, Usage] = {}
         if again is not None:
             before, now = now, await _later(readers, target, again)
-        screen.show(_lines(before, now, output))
+        _show(readers, _lines(before, now, output))
         while watch is not None:
             before, now = now, await _later(readers, target, watch)
-            screen.show(["", *_lines(before, now, output)])
-        screen.warn(readers.gap_lines())
+            _show(readers, ["", *_lines(before, now, output)])
         return 1 if readers.cluster.gaps else 0
+
+
+def _show(readers: Readers, lines: Iterable[str]) -> None:
+    """One look, and what it could not read."""
+    screen.show(lines)
+    screen.warn(readers.gap_lines())
 
 
 async def _later(readers: Readers, target: Target, pause_s: float) -> Mapping[str, Usage]:
@@ -92,7 +97,8 @@ def _lines(before: Mapping[str, Usage], now: Mapping[str, Usage], output: str) -
         return [msgspec.json.format(msgspec.json.encode(found), indent=2).decode()]
     if not usages:
         return ["No mounted volumes found."]
-    return table(_HEADINGS, [_cells(e, times[e.key]) for e in usages], width=screen.width())
+    rows = [_cells(e, times[e.key]) for e in usages]
+    return table(_HEADINGS, rows, width=screen.width(), shrink="CLAIM")
 
 
 def _cells(usage: Usage, full_s: float | None) -> tuple[str, ...]:
@@ -104,5 +110,5 @@ def _cells(usage: Usage, full_s: float | None) -> tuple[str, ...]:
         size(usage.available_bytes),
         f"{usage.used_percent:.0f}%",
         NOTHING if inodes is None else f"{inodes:.0f}%",
-        duration(full_s),
+        full_in(full_s),
     )

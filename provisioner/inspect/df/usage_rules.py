@@ -134,8 +134,10 @@ def full_in_s(before: Usage | None, now: Usage) -> float | None:
     Space and inodes count alike; what is full first counts.
 
     Returns:
-        None if it does not grow, or was measured once only.
+        0 for what is full already; None if it does not grow, or was measured once only.
     """
+    if not now.available_bytes or (now.inodes and now.inodes_used >= now.inodes):
+        return 0.0
     if before is None or before.at is None or now.at is None:
         return None
     passed_s = (now.at - before.at).total_seconds()
@@ -154,6 +156,11 @@ def full_in_s(before: Usage | None, now: Usage) -> float | None:
 def sorted_by_fullness(usages: Mapping[str, Usage]) -> list[Usage]:
     """The fullest first."""
     return sorted(usages.values(), key=lambda each: (-each.fullness, each.key))
+
+
+def full_in(seconds: float | None) -> str:
+    """The same for people."""
+    return "full" if seconds is not None and seconds <= 0 else duration(seconds)
 
 
 def duration(seconds: float | None) -> str:

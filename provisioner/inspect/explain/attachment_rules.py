@@ -1,6 +1,7 @@
 """Why a volume does not come to the node of a pod, or does not leave another one."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from provisioner.inspect.explain import controller_rules, reason_rules, volume_rules
@@ -15,6 +16,20 @@ from provisioner.model.zone import zone_of
 _ATTACH_FAILED = "FailedAttachVolume"
 _AGE = timedelta(seconds=30)
 _DETACHES_IN = timedelta(seconds=60)
+# A node without a limit or a zone label still runs the pods that it has.
+_BLOCKING = {
+    Cause.NODE_GONE,
+    Cause.NODE_NOT_READY,
+    Cause.NODE_PLUGIN_FAILS,
+    Cause.DRIVER_NOT_REGISTERED,
+    Reason.INSTANCE_NOT_FOUND,
+    Reason.INSTANCE_STATE,
+}
+
+
+def blocks(ill: Chain) -> bool:
+    """Whether what is wrong with a node keeps its pods from their volumes."""
+    return any(each.cause in _BLOCKING for each in ill.links)
 
 
 def chains(view: View, claim: ClaimView, node: NodeView, ill: Sequence[Chain]) -> list[Chain]:
@@ -24,16 +39,19 @@ def chains(view: View, claim: ClaimView, node: NodeView, ill: Sequence[Chain]) -
         view: all that is known.
         claim: bound.
         node: of the pod.
-        ill: what is wrong with the node.
+        ill: what is wrong with the node; nothing that is told of a volume that is attached.
     """
     volume = claim.volume
     if volume is None or volume.persistent_volume is None:
         return []
     here = next((a for a in volume.attachments if a.spec.node_name == node.name), None)
-    faults = [*volume_rules.faults(view, volume), *_wrong_place(volume, node), *ill]
+    faults = volume_rules.faults(view, volume)
+    blocking = [each for each in ill if blocks(each)]
     if here is not None and here.attached and not here.deleting:
         unknown = _unknown_to_ec2(volume, node, here)
-        return [*faults, *([Chain((unknown,))] if unknown and not faults else [])]
+        unsaid = unknown is not None and not faults and not blocking
+        return [*faults, *([Chain((unknown,))] if unknown and unsaid else [])]
+    faults += [*_wrong_place(volume, node, ill), *blocking]
     symptom = _not_attached(node, claim, here)
     if faults:
         return [each.then(symptom) for each in faults]
@@ -79,7 +97,7 @@ def _not_asked_for(view: View, symptom: Link) -> Chain:
     return Chain((link, symptom), waits=made is not None and view.now - made < _AGE)
 
 
-def _wrong_place(volume: VolumeView, node: NodeView) -> list[Chain]:
+def _wrong_place(volume: VolumeView, node: NodeView, ill: Sequence[Chain]) -> list[Chain]:
     """EC2 attaches only within a zone."""
     zone = node.instance.zone if node.instance else zone_of(node.node.labels) if node.node else None
     if volume.ebs is None or not zone or zone == volume.ebs.zone:
@@ -97,7 +115,13 @@ def _wrong_place(volume: VolumeView, node: NodeView) -> list[Chain]:
         "PersistentVolume's nodeAffinity and the node's zone label.",
         command=f"kubectl get node {node.name} --show-labels",
     )
-    return [Chain((link,))]
+    label = next((each.links[0] for each in ill if each.cause is Cause.WRONG_ZONE_LABEL), None)
+    if label is None:
+        return [Chain((link,))]
+    remedy = (
+        f"{label.remedy} Then delete the pod, so that the scheduler sends it to {volume.ebs.zone}."
+    )
+    return [Chain((replace(label, remedy=remedy), link))]
 
 
 def _not_attached(node: NodeView, claim: ClaimView, here: Attachment | None) -> Link:

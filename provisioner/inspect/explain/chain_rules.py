@@ -139,11 +139,13 @@ class Explanation:
         object: as the command names it: "pod shop/web-0".
         chains: independent of each other; empty if nothing is wrong.
         facts: name and value, of a healthy object above all.
+        unread: what could not be read, so that nothing is said of it.
     """
 
     object: str
     chains: tuple[Chain, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def is_wrong(self) -> bool:
@@ -153,10 +155,10 @@ class Explanation:
 
 def merged(chains: list[Chain]) -> tuple[Chain, ...]:
     """Without those that say the same twice, what is wrong before what only waits."""
-    kept: dict[tuple[str, str], Chain] = {}
+    kept: dict[tuple[str, str, str], Chain] = {}
     for each in chains:
         first = each.links[0]
-        kept.setdefault((first.cause, first.proof.where), each)
+        kept.setdefault((first.cause, first.proof.where, first.proof.seen), each)
     return tuple(sorted(kept.values(), key=lambda each: each.waits))
 
 

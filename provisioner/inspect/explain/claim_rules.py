@@ -15,17 +15,20 @@ from provisioner.inspect.explain import (
     source_rules,
     volume_rules,
 )
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
+from provisioner.model.meta import ObjectReference
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 
 _PROTECTION = "kubernetes.io/pvc-protection"
 _FAILED, _GOES_ON = "ProvisioningFailed", "Provisioning"
 _SOON = timedelta(seconds=30)
+_RELEASED_IN = timedelta(seconds=60)
 _TRIED_WITHIN = timedelta(minutes=10)
 
 
@@ -35,7 +38,7 @@ def chains(view: View, about: ClaimView) -> list[Chain]:
     if claim is None:
         return _missing(view, about)
     if claim.deleting:
-        return list(_deleting(about, claim))
+        return list(_deleting(view, about, claim))
     phase = claim.status.phase if claim.status else ""
     if phase == "Lost":
         return [_lost(about, claim)]
@@ -48,7 +51,7 @@ def chains(view: View, about: ClaimView) -> list[Chain]:
 def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     """Why a claim is not bound."""
     if claim.spec.volume_name:
-        return [_asks_for_volume(about, claim)] if view.read("persistentvolumes") else []
+        return [_asks_for_volume(view, about, claim)] if view.read("persistentvolumes") else []
     if not claim.class_name:
         return [_no_class(about, claim)]
     storage_class = about.storage_class
@@ -118,11 +121,13 @@ def _lost(about: ClaimView, claim: Claim) -> Chain:
     return Chain((gone, lost))
 
 
-def _deleting(about: ClaimView, claim: Claim) -> Iterator[Chain]:
+def _deleting(view: View, about: ClaimView, claim: Claim) -> Iterator[Chain]:
     where = f"{about.name}, metadata.finalizers"
     left = ", ".join(claim.finalizers)
-    if _PROTECTION in claim.finalizers and about.users:
-        pods = ", ".join(each.key for each in about.users)
+    # A pod without a node does not protect its claims (pvc-protection-controller, 1.36).
+    users = [each for each in about.users if each.node_name]
+    if _PROTECTION in claim.finalizers and users:
+        pods = ", ".join(each.key for each in users)
         yield Chain(
             (
                 Link(
@@ -131,8 +136,7 @@ def _deleting(about: ClaimView, claim: Claim) -> Iterator[Chain]:
                     Proof(where, left),
                     next="Kubernetes, which deletes the claim once the last pod has ended",
                     remedy="Delete the pods, if the data are no longer needed.",
-                    command=f"kubectl -n {claim.metadata.namespace} delete pod "
-                    f"{about.users[0].name}",
+                    command=f"kubectl -n {claim.metadata.namespace} delete pod {users[0].name}",
                 ),
             )
         )
@@ -150,9 +154,30 @@ def _deleting(about: ClaimView, claim: Claim) -> Iterator[Chain]:
                 ),
             )
         )
+        return
+    yield _not_released(view, about, claim)
 
 
-def _asks_for_volume(about: ClaimView, claim: Claim) -> Chain:
+def _not_released(view: View, about: ClaimView, claim: Claim) -> Chain:
+    """No pod is known that uses it, and it is still there."""
+    since = time_of(claim.metadata.deletion_timestamp)
+    is_new = since is not None and view.now - since < _RELEASED_IN
+    unread = "" if view.read("pods") else "; pods could not be read, so one may still use it"
+    return Chain(
+        (
+            Link(
+                Cause.FINALIZER_STUCK,
+                f"The claim is being deleted, and is still there{unread}.",
+                Proof(f"{about.name}, metadata.finalizers", ", ".join(claim.finalizers) or "none"),
+                next="kube-controller-manager, which removes pvc-protection once no pod uses it",
+                remedy="" if is_new else "Check that kube-controller-manager runs.",
+            ),
+        ),
+        waits=is_new,
+    )
+
+
+def _asks_for_volume(view: View, about: ClaimView, claim: Claim) -> Chain:
     name = claim.spec.volume_name
     found = about.volume.persistent_volume if about.volume else None
     where = f"{about.name}, spec.volumeName"
@@ -166,16 +191,15 @@ def _asks_for_volume(about: ClaimView, claim: Claim) -> Chain:
         )
         return Chain((link,))
     holder = found.spec.claim_ref
-    if holder is not None and holder.uid not in ("", claim.uid):
+    if holder is not None and not _is_for(holder, claim):
         link = Link(
             Cause.VOLUME_TAKEN,
             f"The claim asks for PersistentVolume {name}, which belongs to claim "
             f"{holder.namespace}/{holder.name}.",
             Proof(f"pv {name}, spec.claimRef", f"{holder.namespace}/{holder.name}, {holder.uid}"),
             next="nobody",
-            remedy="If that claim is gone and its data may be used here, remove the uid from "
-            "claimRef; otherwise ask for another volume.",
-            command=f"kubectl get pv {name} -o jsonpath='{{.spec.claimRef}}'",
+            remedy=_take_over(found, holder, claim),
+            command=f"kubectl -n {holder.namespace} get pvc {holder.name}",
         )
         return Chain((link,))
     sentence = f"Kubernetes has not bound the claim to PersistentVolume {name} yet."
@@ -189,7 +213,26 @@ def _asks_for_volume(about: ClaimView, claim: Claim) -> Chain:
         remedy="Compare both objects.",
         command=f"kubectl get pv {name} -o yaml",
     )
-    return Chain((waits,))
+    made = claim.metadata.creation_timestamp
+    return Chain((waits,), waits=said is None and made is not None and view.now - made < _SOON)
+
+
+def _is_for(holder: ObjectReference, claim: Claim) -> bool:
+    """Whether a claimRef is of a claim; without a UID it is one that is yet to be bound."""
+    same = (holder.namespace, holder.name) == (claim.metadata.namespace, claim.name)
+    return same and holder.uid in {"", claim.uid}
+
+
+def _take_over(found: PlacedVolume, holder: ObjectReference, claim: Claim) -> str:
+    """How the claim gets a volume that is bound to another one, if that one is gone."""
+    same = (holder.namespace, holder.name) == (claim.metadata.namespace, claim.name)
+    which = "an earlier claim of this name" if same else "that claim"
+    keep = "" if found.reclaim_policy == "Retain" else "set its reclaim policy to Retain at once, "
+    clear = "remove uid and resourceVersion from" if same else "remove"
+    return (
+        f"If {which} still exists, ask for another volume. If it is gone and its data may be used "
+        f"here: {keep}{clear} spec.claimRef of the PersistentVolume, and it is bound to this claim."
+    )
 
 
 def _no_class(about: ClaimView, claim: Claim) -> Chain:

@@ -65,7 +65,7 @@ async def _explain(
         else:
             screen.show(chain_words.lines(explanation, width=screen.text_width()))
             screen.warn(readers.gap_lines())
-    return _WRONG if explanation.is_wrong else 0
+    return _WRONG if explanation.is_wrong or readers.gap_lines() else 0
 
 
 def _of_reason(names: tuple[str, ...], output: str) -> list[str]:

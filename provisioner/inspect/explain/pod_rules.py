@@ -1,6 +1,9 @@
 """Why a pod does not start, as far as its volumes go."""
 
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from datetime import timedelta
 
 from provisioner.inspect.explain import (
     attachment_rules,
@@ -23,6 +26,14 @@ _OF_THE_MACHINE = {
     Reason.INSTANCE_STATE,
 }
 _MOUNT_FAILED = ("FailedMount", "FailedMapVolume", "VolumeResizeFailed")
+# Before it had its node and its volumes, and what is told by volume.
+_OVER = ("FailedScheduling", "FailedAttachVolume", *_MOUNT_FAILED)
+_AT_WORK = ("Pulling", "Pulled", "Created", "Started")
+# Of kubelet 1.36, pkg/kubelet/volumemanager: "unable to attach or mount volumes: ...".
+_SUMS = ("nable to attach or mount volumes", "timed out waiting for the condition")
+_VOLUME = re.compile(r'for volume "([^"]+)"')
+_TRIED_WITHIN = timedelta(minutes=10)
+_STARTS_IN = timedelta(minutes=2)
 
 
 def chains(view: View) -> list[Chain]:
@@ -36,6 +47,7 @@ def chains(view: View) -> list[Chain]:
         return [strange, *chains(_without_ec2(view))]
     if pod.is_over:
         return []
+    view = _with_user(view, pod)
     if not pod.node_name:
         return _unscheduled(view, pod)
     node = view.node
@@ -43,9 +55,23 @@ def chains(view: View) -> list[Chain]:
     if pod.deleting:
         return _ending(pod, ill)
     if pod.status.phase == "Running":
-        of_claims = [chain for each in view.claims for chain in claim_rules.chains(view, each)]
+        # A claim that is being deleted harms only the next pod.
+        of_claims = [
+            replace(chain, waits=chain.waits or (each.claim is not None and each.claim.deleting))
+            for each in view.claims
+            for chain in claim_rules.chains(view, each)
+        ]
         return [*(each for each in ill if each.cause in _OF_THE_MACHINE), *of_claims]
     return _starting(view, pod, ill)
+
+
+def _with_user(view: View, pod: WatchedPod) -> View:
+    """The same; that the pod itself uses its claims need not be asked."""
+    claims = [
+        replace(each, users=(pod, *(u for u in each.users if u.key != pod.key)))
+        for each in view.claims
+    ]
+    return replace(view, claims=tuple(claims))
 
 
 def _without_ec2(view: View) -> View:
@@ -82,6 +108,9 @@ def _unscheduled(view: View, pod: WatchedPod) -> list[Chain]:
             found += [chain.then(symptom) for chain in _claim_missing(view, each)]
             continue
         of_claim = claim_rules.chains(view, each)
+        if each.claim.deleting:
+            found += [_unusable(chain).then(symptom) for chain in of_claim]
+            continue
         wrong = [chain for chain in of_claim if not chain.waits]
         is_bound = each.claim.is_bound
         found += [chain.then(symptom) for chain in wrong if not is_bound or _matters(chain)]
@@ -91,6 +120,16 @@ def _unscheduled(view: View, pod: WatchedPod) -> list[Chain]:
         # The scheduler says nothing of a pod that has a node but for its volumes.
         found = awaited
     return found or scheduling_rules.chains(view, pod)
+
+
+def _unusable(ending: Chain) -> Chain:
+    """No new pod gets a claim that is being deleted, however soon that ends."""
+    first, *more = ending.links
+    remedy = (
+        f"{first.remedy} No new pod can use a claim that is being deleted: once it is gone, create "
+        "it again (a StatefulSet's controller does that), or name another claim in the pod."
+    )
+    return Chain((replace(first, remedy=remedy.strip()), *more))
 
 
 def _matters(chain: Chain) -> bool:
@@ -143,6 +182,7 @@ def _starting(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
     """It has a node, and does not run yet."""
     waits = _waits(pod)
     found: list[Chain] = []
+    absent: set[str] = set()
     for each in view.claims:
         claim = each.claim
         if claim is None:
@@ -150,28 +190,60 @@ def _starting(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
         elif not claim.is_bound or claim.deleting:
             found += claim_rules.chains(view, each)
         elif view.node is not None:
-            found += attachment_rules.chains(view, each, view.node, ill)
-    if not found and view.claims:
-        found = _mounting(view, ill)
+            of_volume = attachment_rules.chains(view, each, view.node, ill)
+            found += of_volume
+            absent |= {each.volume.name} if of_volume and each.volume else set()
+    found += _mounting(view, ill, absent, is_alone=not found)
     if found:
         return [each.then(waits) for each in found]
-    return _containers(pod)
+    return _containers(pod) or _unsaid(view, pod)
 
 
-def _mounting(view: View, ill: list[Chain]) -> list[Chain]:
-    """Everything is attached: what kubelet and the node plugin say."""
-    said = newest(view.pod_said, *_MOUNT_FAILED, warning=True)
-    if said is None or _is_of_attaching(said):
-        return ill
-    link = reason_rules.link_of(
-        said, Cause.NOT_MOUNTED, "Kubelet cannot mount a volume of the pod."
-    )
-    return [*ill, Chain((link,))] if said.reason is None or not ill else ill
+def _mounting(
+    view: View, ill: list[Chain], absent: Collection[str], *, is_alone: bool
+) -> list[Chain]:
+    """What kubelet and the node plugin say of the volumes that are attached.
+
+    Args:
+        view: all that is known.
+        ill: what is wrong with the node.
+        absent: persistent volumes that are not attached, about which more is known.
+        is_alone: whether nothing else was found.
+    """
+    blocking = [each for each in ill if attachment_rules.blocks(each)] if view.claims else []
+    found = [] if not is_alone else blocking
+    for volume, said in _mount_failures(view).items():
+        # Without a driver or a kubelet, what they say has no cause of its own.
+        is_other = said.reason is None and bool(blocking)
+        if volume in absent or is_other or not (volume or is_alone):
+            continue
+        which = f"volume {volume}" if volume else "a volume of the pod"
+        sentence = f"Kubelet cannot mount {which}."
+        found = [*found, Chain((reason_rules.link_of(said, Cause.NOT_MOUNTED, sentence),))]
+    return found
 
 
-def _is_of_attaching(said: Said) -> bool:
+def _mount_failures(view: View) -> Mapping[str, Said]:
+    """The newest failure of each volume, by the name in its text, "" for none."""
+    failed = [
+        each
+        for each in view.pod_said
+        if each.event in _MOUNT_FAILED and each.warning and not _is_sum(each)
+    ]
+    last = newest(tuple(failed))
+    found: dict[str, Said] = {}
+    for each in failed:
+        if last and last.at and each.at and last.at - each.at > _TRIED_WITHIN:
+            continue  # kubelet tries each volume every two minutes
+        named = _VOLUME.search(each.text)
+        name = named[1] if named else ""
+        found[name] = newest(tuple(filter(None, (found.get(name), each)))) or each
+    return found
+
+
+def _is_sum(said: Said) -> bool:
     """Kubelet's sum of everything, which says nothing of the cause."""
-    return said.reason is None and "timed out waiting for the condition" in said.text
+    return said.reason is None and any(text in said.text for text in _SUMS)
 
 
 def _waits(pod: WatchedPod) -> Link:
@@ -180,6 +252,70 @@ def _waits(pod: WatchedPod) -> Link:
         f"So pod {pod.key} does not start on node {pod.node_name}.",
         Proof(f"pod {pod.key}, status.phase", pod.status.phase or "Pending"),
     )
+
+
+def _unsaid(view: View, pod: WatchedPod) -> list[Chain]:
+    """Its volumes are attached, no mount fails by name, and it does not run."""
+    waits = _waits(pod)
+    began = pod.status.start_time or pod.metadata.creation_timestamp
+    is_new = began is None or view.now - began < _STARTS_IN
+    told = _other_reason(view, pod) or _sum_of_all(view, pod)
+    if told is not None:
+        return [Chain((told, waits), waits=is_new)]
+    newest_said = newest(view.pod_said, *_AT_WORK)
+    starts = newest_said is not None and _is_recent(view, newest_said)
+    said = "no event says why" if view.read("events") else "its events could not be read"
+    proof = reason_rules.proof_of(newest_said) if newest_said else waits.proof
+    quiet = Link(
+        Cause.POD_WAITS,
+        f"Kubelet is starting pod {pod.key} on node {pod.node_name}."
+        if is_new or starts
+        else f"Pod {pod.key} does not start on node {pod.node_name}, and {said}.",
+        proof,
+        next="kubelet, which mounts the volumes and starts the containers",
+        remedy="" if is_new or starts else "Look at the pod, and at the kubelet's log.",
+        command="" if is_new or starts else _describe(pod),
+    )
+    return [Chain((quiet,), waits=is_new or starts)]
+
+
+def _other_reason(view: View, pod: WatchedPod) -> Link | None:
+    """The newest failure, which is of no volume."""
+    last = newest(tuple(each for each in view.pod_said if each.event not in _OVER), warning=True)
+    if last is not None and _is_recent(view, last):
+        return Link(
+            Cause.CONTAINER_FAILS,
+            f"Nothing is wrong with the volumes of pod {pod.key}, as far as can be seen; it does "
+            "not start for another reason.",
+            reason_rules.proof_of(last),
+            next="kubelet, which tries again",
+            remedy="Look at the pod's events.",
+            command=_describe(pod),
+        )
+    return None
+
+
+def _sum_of_all(view: View, pod: WatchedPod) -> Link | None:
+    """Kubelet waits for volumes, and no finer word is left."""
+    summed = newest(view.pod_said, *_MOUNT_FAILED, warning=True)
+    if summed is not None:
+        return Link(
+            Cause.NOT_MOUNTED,
+            "Kubelet waits for a volume of the pod, and does not say why.",
+            reason_rules.proof_of(summed),
+            next="kubelet, which tries again",
+            remedy="Look at the logs of the node plugin and the kubelet on that node.",
+            command=_describe(pod),
+        )
+    return None
+
+
+def _is_recent(view: View, said: Said) -> bool:
+    return said.at is None or view.now - said.at < _TRIED_WITHIN
+
+
+def _describe(pod: WatchedPod) -> str:
+    return f"kubectl -n {pod.metadata.namespace} describe pod {pod.name}"
 
 
 def _containers(pod: WatchedPod) -> list[Chain]:
@@ -193,6 +329,6 @@ def _containers(pod: WatchedPod) -> list[Chain]:
         Proof(f"pod {pod.key}, status.containerStatuses", waiting.message or waiting.reason),
         next="kubelet, which tries again",
         remedy="This is not about volumes: look at the pod.",
-        command=f"kubectl -n {pod.metadata.namespace} describe pod {pod.name}",
+        command=_describe(pod),
     )
     return [Chain((link,))]

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 
 from provisioner.inspect.explain import (
     claim_rules,
@@ -10,15 +11,43 @@ from provisioner.inspect.explain import (
     snapshot_rules,
     volume_rules,
 )
-from provisioner.inspect.explain.chain_rules import Chain, Explanation, merged
-from provisioner.inspect.explain.view_rules import View, VolumeView
+from provisioner.inspect.explain.chain_rules import (
+    Cause,
+    Chain,
+    Explanation,
+    Link,
+    Proof,
+    merged,
+    time_of,
+)
+from provisioner.inspect.explain.view_rules import View, VolumeView, object_of
 from provisioner.inspect.shell_words import with_region
+
+_LEAVES_IN = timedelta(seconds=60)
 
 
 def explain(view: View) -> Explanation:
     """What is wrong with the object that is asked about."""
-    found = tuple(_in_region(each, view.region) for each in merged(_chains(view)))
-    return Explanation(str(view.target), found, tuple(_facts(view)))
+    chains = merged(_chains(view)) or _leaving(view)
+    found = tuple(_in_region(each, view.region) for each in chains)
+    return Explanation(str(view.target), found, tuple(_facts(view)), tuple(sorted(view.unread)))
+
+
+def _leaving(view: View) -> tuple[Chain, ...]:
+    """What is being deleted is never called healthy."""
+    found = object_of(view)
+    if found is None or not found.deleting:
+        return ()
+    finalizers = ", ".join(found.metadata.finalizers or ()) or "none"
+    since = time_of(found.metadata.deletion_timestamp)
+    link = Link(
+        Cause.FINALIZER_STUCK,
+        f"{view.target} is being deleted, and is still there.",
+        Proof(f"{view.target}, metadata.finalizers", finalizers),
+        next="the controllers that write these finalizers",
+        remedy="If it stays: look at the log of the one whose finalizer is left.",
+    )
+    return (Chain((link,), waits=since is not None and view.now - since < _LEAVES_IN),)
 
 
 def _in_region(chain: Chain, region: str) -> Chain:

@@ -10,6 +10,7 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.errors import Reason
+from provisioner.model.meta import KubeObject
 from provisioner.model.modification import Modification
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PlacedVolume
@@ -243,6 +244,21 @@ class View:
     def read(self, plural: str) -> bool:
         """Whether objects of a kind could be read, so that what is missing is missing."""
         return not any(each.split(" ")[1:2] == [plural] for each in self.unread)
+
+
+def object_of(view: View) -> KubeObject | None:
+    """The object that is asked about, None if it was not found."""
+    match view.target.kind:
+        case "pod":
+            return view.pod
+        case "pvc":
+            return view.claims[0].claim if view.claims else None
+        case "pv":
+            return view.volume.persistent_volume if view.volume else None
+        case "node":
+            return view.node.node if view.node else None
+        case _:
+            return view.snapshot.snapshot if view.snapshot else None
 
 
 def newest(said: tuple[Said, ...], *events: str, warning: bool | None = None) -> Said | None:

@@ -129,8 +129,10 @@ def _of_ebs(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
                 f"{', '.join(sorted(named))}; {volume.zone}",
             ),
             next="you; nodeAffinity cannot be changed",
-            remedy="Set the reclaim policy to Retain, delete the PersistentVolume, and create it "
-            f"again with zone {volume.zone}.",
+            remedy="Set the reclaim policy to Retain. Then delete the pods, the claim and the "
+            f"PersistentVolume, and create both again: the PersistentVolume with zone "
+            f"{volume.zone}, the claim with its name as volumeName (a bound claim whose "
+            "PersistentVolume is deleted is lost).",
             command=f"kubectl patch pv {found.name} -p "
             '\'{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}\'',
         )

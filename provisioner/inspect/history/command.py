@@ -50,9 +50,14 @@ async def _history(target: Target, name: ObjectName, output: str) -> int:
     async with reading(target) as readers:
         async with screen.progress("reading the history"):
             found = await _moments(readers, target, name)
+            claim = await readers.cluster.one(_DATED_CLAIMS, name.name, name.namespace)
+        is_absent = claim is None and not readers.cluster.misses(_DATED_CLAIMS)
         told = readers.gap_lines()
-    if not found and not told:
+    if is_absent and not found:
+        screen.warn(told)
         raise StorageError(Reason.OBJECT_NOT_FOUND, f"there is no {name}, and no trace of it")
+    if is_absent:
+        told = [f"there is no {name} any more: this is what is left of it", *told]
     if output == "json":
         screen.show([msgspec.json.format(msgspec.json.encode(found), indent=2).decode()])
     else:

@@ -20,6 +20,10 @@ from provisioner.model.errors import Reason, StorageError
 from provisioner.model.sentences import printable
 
 _HEADINGS = ("VOLUME", "ZONE", "TYPE", "SIZE", "CREATED", "CLUSTER", "CLAIM")
+_NO_ID = (
+    "no cluster id is known, neither by the option of a controller nor by a volume's tag: give "
+    "--cluster-id"
+)
 _FAILURES = (apply.KEPT, apply.FAILED, apply.UNKNOWN)
 
 
@@ -85,6 +89,8 @@ async def _list(
         async with screen.progress("looking for orphans"):
             side = await cluster_side(readers)
             ids = [cluster_id] if cluster_id else await own_cluster_ids(readers, side)
+            if not ids:
+                raise StorageError(Reason.OBJECT_NOT_FOUND, _NO_ID)
             seen = [await look(readers, side, each, min_age_s=min_age_s) for each in ids]
         region = readers.cloud.region
     plans = [orphan_plan_rules.plan(each.volumes, each.around, region=region) for each in seen]

@@ -81,12 +81,12 @@ async def cluster_side(readers: Readers) -> ClusterSide:
 
 
 async def own_cluster_ids(readers: Readers, side: ClusterSide) -> list[str]:
-    """The ids under which the cluster that is asked creates its volumes, sorted.
+    """The ids under which the cluster that is asked creates its volumes, sorted; or none.
 
     As its controllers are started, else as the volumes of some PersistentVolumes are tagged.
 
     Raises:
-        StorageError: EC2 could not be asked, or nothing tells.
+        StorageError: EC2 could not be asked, or a controller's id cannot be read.
     """
     if side.own_ids:
         return sorted(side.own_ids)
@@ -98,11 +98,12 @@ async def own_cluster_ids(readers: Readers, side: ClusterSide) -> list[str]:
         if isinstance(each, Volume)
         for cluster_id in ids_in(each.tags)
     }
-    if not ids:
+    if not ids and side.unread:
+        which = ", ".join(side.unread)
         raise StorageError(
-            Reason.OBJECT_NOT_FOUND,
-            "neither a controller's Deployment nor a volume's tag tells this cluster's id: give "
-            "--cluster-id",
+            Reason.UNREADABLE,
+            f"the cluster id that Deployment {which} runs with cannot be read (is its ConfigMap "
+            "there, and may you get it?)",
         )
     return sorted(ids)
 

@@ -81,6 +81,7 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
     """``status`` of a pod."""
 
     phase: str = ""
+    start_time: datetime | None = None
     conditions: list[Condition] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
     container_statuses: list[ContainerStatus] | None = None

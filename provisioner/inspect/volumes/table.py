@@ -5,7 +5,7 @@ after Kubernetes, so a volume that is shown as "not in EC2" really is missing.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -31,6 +31,7 @@ HEADINGS = (
 )
 BUDGET_HEADINGS = ("CLAIM", "VOLUME", "LEFT", "ONE MORE AT", "IN", "LAST MODIFICATION")
 UNKNOWN = "unknown"
+_NOT_READ = "?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +39,12 @@ class Allowance:
     """How often a volume may still be modified.
 
     Attributes:
-        left: modifications that EC2 still accepts, counted over 24 hours.
-        until: when there is one more; None if none was used.
+        left: modifications that EC2 still accepts, counted over 24 hours; None if EC2 was not able
+            to tell the latest one.
+        until: when there is one more; None if none was used, or that is not known.
     """
 
-    left: int
+    left: int | None
     until: datetime | None
 
 
@@ -53,12 +55,12 @@ class Row:
     Attributes:
         persistent_volume: the PersistentVolume that names the volume.
         volume_id: the volume that it names.
-        claim: the claim that it is bound to; None if there is none, or it is gone.
+        claim: the claim that it is bound to; None if there is none, it is gone, or not readable.
         volume: as EC2 shows it; None if EC2 does not know it.
         modification: the latest one; None if EC2 shows none.
         allowance: how often it may still be modified.
         pending: its snapshots that are not completed.
-        is_known: whether EC2 was able to answer: else nothing of it proves that there is no volume.
+        unread: kinds whose absence proves nothing, since they could not be read: "volume", ….
     """
 
     persistent_volume: PersistentVolume
@@ -68,7 +70,7 @@ class Row:
     modification: Modification | None
     allowance: Allowance
     pending: Sequence[EbsSnapshot] = ()
-    is_known: bool = True
+    unread: Collection[str] = ()
 
 
 async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Row]:
@@ -95,6 +97,7 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
         readers.cloud.volumes(ids), readers.cloud.modifications(ids), _pending_snapshots(readers)
     )
     by_key, now = {claim.key: claim for claim in claims}, datetime.now(UTC)
+    unread = _unread(readers)
     rows = [
         Row(
             persistent_volume=each,
@@ -102,13 +105,22 @@ async def read_rows(readers: Readers, *, driver: str, namespace: str) -> list[Ro
             claim=_claim(each, by_key),
             volume=volumes.get(volume_id),
             modification=latest.get(volume_id),
-            allowance=_allowance(each, volume_id, latest.get(volume_id), now),
+            allowance=_allowance(each, volume_id, latest.get(volume_id), now, unread),
             pending=pending.get(volume_id, ()),
-            is_known=not readers.cloud.misses("DescribeVolumes"),
+            unread=unread,
         )
         for each, volume_id in wanted
     ]
     return sorted(rows, key=_sort_key)
+
+
+def _unread(readers: Readers) -> frozenset[str]:
+    missed = {
+        "volume": readers.cloud.misses("DescribeVolumes"),
+        "modification": readers.cloud.misses("DescribeVolumesModifications"),
+        "claim": readers.cluster.misses(CLAIMS),
+    }
+    return frozenset(each for each, is_missed in missed.items() if is_missed)
 
 
 def _check_listed(readers: Readers) -> None:
@@ -152,7 +164,10 @@ def _allowance(
     volume_id: str,
     latest: Modification | None,
     now: datetime,
+    unread: Collection[str],
 ) -> Allowance:
+    if "modification" in unread:
+        return Allowance(None, None)
     ledger = Ledger.read(
         persistent_volume.annotations.get(MODIFICATIONS),
         persistent_volume_uid=persistent_volume.uid,
@@ -169,7 +184,7 @@ def lines(seen: Sequence[Row], *, width: int | None = None) -> Iterator[str]:
 
 def budget_lines(seen: Sequence[Row], now: datetime, *, width: int | None = None) -> list[str]:
     """How often each volume may still be modified, those with the least left first."""
-    rows = sorted(seen, key=lambda each: (each.allowance.left, _sort_key(each)))
+    rows = sorted(seen, key=lambda each: (each.allowance.left or 0, _sort_key(each)))
     return table(BUDGET_HEADINGS, (_budget_cells(each, now) for each in rows), width=width)
 
 
@@ -179,7 +194,7 @@ def _budget_cells(seen: Row, now: datetime) -> tuple[str, ...]:
     return (
         _claim_cell(seen),
         seen.volume_id,
-        f"{seen.allowance.left} of {MOST}" if known else NOTHING,
+        f"{_left(seen.allowance)} of {MOST}" if known else NOTHING,
         _minute(more) if known and more is not None else NOTHING,
         duration((more - now).total_seconds()) if known and more is not None else NOTHING,
         _modification(seen.modification),
@@ -192,7 +207,7 @@ def as_json(seen: Sequence[Row]) -> list[dict[str, Any]]:
         {
             "persistent_volume": each.persistent_volume.name,
             "volume_id": each.volume_id,
-            "claim": each.claim.key if each.claim is not None else None,
+            "claim": _claim_key(each),
             "requested_gib": _requested_gib(each.claim) or None,
             "volume": each.volume,
             "modification": each.modification,
@@ -236,15 +251,23 @@ def _cells(seen: Row) -> tuple[str, ...]:
 def _state(seen: Row) -> str:
     if seen.volume is not None:
         return str(seen.volume.state)
-    return "not in EC2" if seen.is_known else UNKNOWN
+    return UNKNOWN if "volume" in seen.unread else "not in EC2"
+
+
+def _claim_key(seen: Row) -> str | None:
+    """The claim; as the PersistentVolume names it where claims could not be read."""
+    if seen.claim is not None:
+        return seen.claim.key
+    ref = seen.persistent_volume.spec.claim_ref
+    return f"{ref.namespace}/{ref.name}" if ref is not None and "claim" in seen.unread else None
 
 
 def _claim_cell(seen: Row) -> str:
     ref = seen.persistent_volume.spec.claim_ref
     if ref is None:
         return NOTHING
-    name = f"{ref.namespace}/{ref.name}"
-    return name if seen.claim is not None else f"{name} (gone)"
+    is_gone = seen.claim is None and "claim" not in seen.unread
+    return f"{ref.namespace}/{ref.name}{' (gone)' if is_gone else ''}"
 
 
 def _size(seen: Row) -> str:
@@ -282,8 +305,12 @@ def _modification(modification: Modification | None) -> str:
 
 def _allowance_cell(allowance: Allowance) -> str:
     if allowance.until is None:
-        return str(allowance.left)
-    return f"{allowance.left} until {_minute(allowance.until)}"
+        return _left(allowance)
+    return f"{_left(allowance)} until {_minute(allowance.until)}"
+
+
+def _left(allowance: Allowance) -> str:
+    return _NOT_READ if allowance.left is None else str(allowance.left)
 
 
 def _minute(moment: datetime) -> str:

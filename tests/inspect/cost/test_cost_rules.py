@@ -138,7 +138,7 @@ def test_waste_savings_and_free_space_are_told_with_their_amounts():
     ]
 
     assert cost_rules.remarks(items, "USD") == [
-        "1 volume of type gp2 would cost 2.00 USD a month less as gp3 with the same IOPS and throughput",
+        "1 volume of type gp2 would cost 2.00 USD a month less as gp3 with at least the same IOPS, and 250 MiB/s (125 up to 170 GiB, where gp2 has 128 at most)",
         "1 volume of Released PersistentVolumes: 100 GiB, 10.00 USD a month",
         "1 volume with known use: 6.00 USD a month is for free space (no EBS volume can shrink)",
     ]

@@ -15,6 +15,7 @@ from provisioner.inspect.df.usage_rules import (
     Usage,
     by_claim,
     duration,
+    full_in,
     full_in_s,
     read_summary,
     size,
@@ -105,6 +106,15 @@ def later(seconds: int = 60, **changes: Any) -> Usage:
 )
 def test_the_time_to_full_is_by_what_grew_between_two_looks(after: Usage, seconds: float | None):
     assert full_in_s(USAGE, after) == seconds
+
+
+def test_what_is_full_is_called_so():
+    of_space = replace(USAGE, available_bytes=0)
+    of_inodes = replace(USAGE, inodes_used=100)
+
+    assert full_in(full_in_s(None, of_space)) == full_in(full_in_s(USAGE, of_inodes)) == "full"
+    assert full_in(0.4) == "0s"
+    assert full_in(None) == "-"
 
 
 def test_one_look_tells_no_time_to_full():

@@ -74,6 +74,12 @@ def test_a_healthy_object_is_one_line_with_its_facts():
     assert line.startswith("nothing is wrong with pvc shop/data (volume of data: vol-")
 
 
+def test_what_was_not_read_is_no_all_clear():
+    found = view(unread=frozenset({"list events", "EC2"}))
+    text = " ".join(chain_words.lines(target_rules.explain(found), width=300))
+    assert text.startswith("nothing found that is wrong with pvc shop/data; not read: EC2, list ev")
+
+
 def test_what_a_terminal_would_obey_is_escaped():
     link = Link(Cause.NOT_MOUNTED, "a\x1b[2Jb", Proof("c\x07", "d"), command="e\x1b")
     assert not any("\x1b" in each or "\x07" in each for each in printed(Chain((link,))))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from msgspec import structs
 
+from provisioner.inspect.explain.chain_rules import Chain
 from provisioner.inspect.explain.view_rules import ClaimView, ControllerView, Said
 from provisioner.model.claim import DataSource
 from provisioner.model.errors import Reason
+from provisioner.model.meta import ObjectReference
 from tests.builders import a_class, a_term
 from tests.inspect.explain.views import (
     LONG_AGO,
     NOW,
+    PV,
     causes,
     chains,
     claim_of,
@@ -23,9 +26,11 @@ from tests.inspect.explain.views import (
     led,
     node_of,
     pod_of,
+    pv_of,
     refused,
     said,
     view,
+    volume_of,
 )
 
 
@@ -204,3 +209,61 @@ def test_a_young_claim_of_which_nothing_is_said_only_waits():
     young = structs.replace(young, metadata=meta)
     (chain,) = chains(view(claims=(claim_view(claim=young),)))
     assert chain.waits
+
+
+# -- found by reviewers
+
+
+def deleted(at: datetime, **changes: Any) -> ClaimView:
+    found = claim_of("Bound")
+    meta = structs.replace(
+        found.metadata,
+        deletion_timestamp=at.isoformat(),
+        finalizers=["kubernetes.io/pvc-protection"],
+    )
+    return claim_view("Bound", claim=structs.replace(found, metadata=meta), **changes)
+
+
+def test_a_claim_that_does_not_go_away_is_never_healthy():
+    for at, waits in ((LONG_AGO, False), (NOW, True)):
+        (chain,) = chains(view(claims=(deleted(at),)))
+        assert (str(chain.cause), chain.waits) == ("FinalizerStuck", waits)
+    (unread,) = chains(view(claims=(deleted(NOW),), unread=frozenset({"list pods"})))
+    assert "pods could not be read" in unread.links[0].sentence
+
+
+def test_a_pod_without_a_node_does_not_keep_its_claim():
+    (chain,) = chains(view(claims=(deleted(LONG_AGO, users=(pod_of(node=""),)),)))
+    assert str(chain.cause) == "FinalizerStuck"
+
+
+def asks_for(holder: ObjectReference | None, **changes: Any) -> Chain:
+    """A claim that names a PersistentVolume with a claimRef."""
+    found = claim_of(volume_name=PV)
+    meta = structs.replace(found.metadata, **changes)
+    volume = pv_of(phase="Released")
+    volume = structs.replace(volume, spec=structs.replace(volume.spec, claim_ref=holder))
+    claim = structs.replace(found, metadata=meta)
+    about = claim_view(claim=claim, volume=volume_of(persistent_volume=volume))
+    (chain,) = chains(view(claims=(about,)))
+    return chain
+
+
+def test_a_volume_of_a_claim_of_another_name_is_taken_over_without_its_whole_claim_ref():
+    for uid in ("uid-of-old", ""):
+        chain = asks_for(ObjectReference(namespace="shop", name="old", uid=uid))
+        assert str(chain.cause) == "PersistentVolumeTaken"
+        assert ": set its reclaim policy to Retain at once, remove spec.claimRef" in (
+            chain.links[0].remedy
+        )
+        assert chain.links[0].command == "kubectl -n shop get pvc old"
+
+
+def test_a_volume_of_an_earlier_claim_of_the_same_name_keeps_the_name():
+    chain = asks_for(ObjectReference(namespace="shop", name="data", uid="uid-of-old"))
+    assert "remove uid and resourceVersion from spec.claimRef" in chain.links[0].remedy
+
+
+def test_a_claim_that_has_just_asked_for_its_volume_waits():
+    assert asks_for(None, creation_timestamp=NOW).waits
+    assert not asks_for(None).waits

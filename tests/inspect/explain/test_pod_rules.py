@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec import structs
 
-from provisioner.inspect.explain.view_rules import ClaimView, Said, View, VolumeView
+from provisioner.inspect.explain.view_rules import ClaimView, NodeView, Said, View, VolumeView
 from provisioner.inspect.reading.kind_rules import (
     ContainerState,
     ContainerStatus,
@@ -18,11 +19,12 @@ from provisioner.inspect.reading.kind_rules import (
 from provisioner.model.errors import Reason
 from provisioner.model.taint import Taint
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
-from tests.builders import ATTACHER_FINALIZER, INSTANCE, OTHER_INSTANCE, VOLUME, ZONE
+from tests.builders import ATTACHER_FINALIZER, INSTANCE, OTHER_INSTANCE, VOLUME, ZONE, a_class
 from tests.inspect.explain.views import (
     CLAIM,
     NODE,
     NOW,
+    PV,
     attachment_of,
     causes,
     chains,
@@ -283,8 +285,143 @@ def test_what_the_node_plugin_says_of_a_mount():
     assert causes(found) == [["VolumeNotBlank", "PodWaitsForVolume"]]
 
 
-def test_kubelets_sum_of_everything_is_no_cause():
-    assert causes(mounting("Unable to attach or mount: timed out waiting for the condition")) == []
+SUM = "Unable to attach or mount volumes: unmounted volumes=[data]: "
+
+
+def mount_failed(text: str, reason: Reason | None, ago_s: float, volume: str = "") -> Said:
+    of = f'MountVolume.MountDevice failed for volume "{volume}" : ' if volume else ""
+    at = NOW - timedelta(seconds=ago_s)
+    about = "pod shop/web-0"
+    return Said(about, "event FailedMount", of + text, event="FailedMount", reason=reason, at=at)
+
+
+def test_kubelets_sum_of_everything_is_no_cause_and_no_all_clear():
+    (chain,) = chains(mounting(f"{SUM}timed out waiting for the condition"))
+    assert [str(each.cause) for each in chain.links] == ["VolumeNotMounted", "PodWaitsForVolume"]
+    assert not chain.waits
+
+
+@pytest.mark.parametrize(
+    "end", ["timed out waiting for the condition", "context deadline exceeded"]
+)
+def test_kubelets_sum_does_not_hide_an_older_finer_reason(end: str):
+    finer = mount_failed("FileSystemDamaged: …", Reason.FILE_SYSTEM_DAMAGED, 300, PV)
+    summed = mount_failed(f"{SUM}{end}", None, 5)
+    found = view("pod", pod=pod_of(phase="Pending"), pod_said=(finer, summed))
+    assert first_causes(found) == ["FileSystemDamaged"]
+
+
+def test_two_volumes_that_fail_for_two_reasons_are_two_chains():
+    one = mount_failed("VolumeNotBlank: …", Reason.NOT_BLANK, 60, "pv-1")
+    two = mount_failed("FileSystemDamaged: …", Reason.FILE_SYSTEM_DAMAGED, 5, "pv-2")
+    found = view("pod", pod=pod_of(phase="Pending"), pod_said=(one, two))
+    assert sorted(first_causes(found)) == ["FileSystemDamaged", "VolumeNotBlank"]
+
+
+def test_of_one_volume_only_the_newest_failure_counts():
+    one = mount_failed("VolumeNotBlank: …", Reason.NOT_BLANK, 60, PV)
+    two = mount_failed("FileSystemDamaged: …", Reason.FILE_SYSTEM_DAMAGED, 5, PV)
+    found = view("pod", pod=pod_of(phase="Pending"), pod_said=(two, one))
+    assert first_causes(found) == ["FileSystemDamaged"]
+
+
+def test_a_volume_that_is_attached_fails_beside_one_that_is_not():
+    failed = mount_failed("VolumeNotBlank: …", Reason.NOT_BLANK, 60, PV)
+    logs = volume_of(ebs=None, persistent_volume=pv_of(name="pv-2"), attachments=())
+    claims = (
+        claim_view("Bound"),
+        replace(claim_view("Bound", volume=replace(logs, name="pv-2")), key="shop/logs"),
+    )
+    found = view("pod", pod=pod_of(phase="Pending"), claims=claims, pod_said=(failed,))
+    assert sorted(first_causes(found)) == ["VolumeNotBlank", "VolumeNotFound"]
+
+
+def test_two_volumes_that_are_gone_are_two_chains():
+    other = pv_of(name="pv-2", handle="vol-0bbbbbbbbbbbbbbb2")
+    gone = volume_of(ebs=None, attachments=(attachment_of(),))
+    logs = replace(gone, name="pv-2", persistent_volume=other)
+    claims = (
+        claim_view("Bound", volume=gone),
+        replace(claim_view("Bound", volume=logs), key="shop/logs"),
+    )
+    found = starting(claims=claims)
+    assert first_causes(found) == ["VolumeNotFound", "VolumeNotFound"]
+
+
+@pytest.mark.parametrize(
+    "node", [node_view(node=node_of(zone=None)), node_view(csi_node=csi_node_of(count=None))]
+)
+def test_what_is_harmless_about_a_node_does_not_hide_the_mount(node: NodeView):
+    found = mounting("… desc = VolumeNotBlank: it has data", Reason.NOT_BLANK, node=node)
+    assert causes(found) == [["VolumeNotBlank", "PodWaitsForVolume"]]
+
+
+def test_a_node_without_the_driver_explains_what_kubelet_says_of_it():
+    found = mounting("driver name not found", node=node_view(csi_node=None))
+    assert causes(found) == [["DriverNotRegistered", "PodWaitsForVolume"]]
+
+
+@pytest.mark.parametrize("unread", [frozenset(), frozenset({"list events"})])
+def test_a_pod_that_stays_pending_is_never_healthy(unread: frozenset[str]):
+    (chain,) = chains(view("pod", pod=pod_of(phase="Pending"), unread=unread))
+    assert (str(chain.cause), chain.waits) == ("PodWaitsForVolume", False)
+
+
+def test_a_pod_that_has_just_got_its_node_waits():
+    pod = pod_of(phase="Pending")
+    pod = structs.replace(pod, status=structs.replace(pod.status, start_time=NOW))
+    (chain,) = chains(view("pod", pod=pod))
+    assert (str(chain.cause), chain.waits) == ("PodWaitsForVolume", True)
+
+
+def test_a_pod_that_does_not_start_for_another_reason_is_told_in_kubelets_words():
+    text = "failed to create pod sandbox: CNI plugin not initialized"
+    event = "FailedCreatePodSandBox"
+    said_ = Said("pod shop/web-0", f"event {event}", text, event=event, at=NOW)
+    (chain,) = chains(view("pod", pod=pod_of(phase="Pending"), pod_said=(said_,)))
+    assert (str(chain.cause), chain.waits) == ("ContainerDoesNotStart", False)
+    assert chain.links[0].proof.seen == text
+    over = replace(said_, event="FailedScheduling", text="0/1 nodes are available")
+    assert first_causes(view("pod", pod=pod_of(phase="Pending"), pod_said=(over,))) == [
+        "PodWaitsForVolume"
+    ]
+
+
+def test_a_pod_whose_scheduler_was_passed_by_explains_its_claim_as_the_claim_does():
+    waiting = claim_view(
+        storage_class=a_class(waits=True), said=(refused(Reason.PERMISSION_DENIED),)
+    )
+    assert first_causes(starting(claims=(waiting,))) == ["PermissionDenied"]
+
+
+def deleted_claim(at: str = "2026-11-23T19:00:00Z", **changes: Any) -> ClaimView:
+    found = claim_of("Bound")
+    meta = structs.replace(
+        found.metadata, deletion_timestamp=at, finalizers=["kubernetes.io/pvc-protection"]
+    )
+    return claim_view("Bound", claim=structs.replace(found, metadata=meta), **changes)
+
+
+def test_no_pod_gets_a_node_with_a_claim_that_is_being_deleted():
+    user = pod_of(name="old")
+    for users, cause in (((user,), "ClaimInUse"), ((), "FinalizerStuck")):
+        claim = deleted_claim(at=NOW.isoformat(), users=users)
+        message = 'persistentvolumeclaim "data" is being deleted'
+        (chain,) = chains(unscheduled(message, claims=(claim,)))
+        assert (str(chain.cause), chain.waits) == (cause, False)
+        assert "create it again" in chain.links[0].remedy
+
+
+def test_a_running_pod_is_not_harmed_by_the_deletion_of_its_claim():
+    (chain,) = chains(view("pod", claims=(deleted_claim(),)))
+    assert (str(chain.cause), chain.waits) == ("ClaimInUse", True)
+
+
+def test_a_node_with_a_wrong_zone_label_is_one_chain_that_begins_with_the_label():
+    node = node_view(instance=Instance(INSTANCE, OTHER_ZONE, "running", "m5.large"))
+    (chain,) = chains(starting(node=node))
+    assert [str(each.cause) for each in chain.links[:2]] == ["ZoneLabelWrong", "ZoneMismatch"]
+    assert "Then delete the pod" in chain.links[0].remedy
 
 
 def test_what_kubelet_says_without_a_reason_is_told_as_it_is():
@@ -333,4 +470,6 @@ def test_a_detached_attachment_does_not_count_as_foreign():
 
 def test_a_node_that_is_registered_without_a_limit():
     node = node_view(csi_node=csi_node_of(count=None))
-    assert first_causes(starting(node=node)) == ["VolumeLimitUnknown"]
+    assert first_causes(view("node", node=node)) == ["VolumeLimitUnknown"]
+    # The pods that it has got get their volumes all the same.
+    assert first_causes(starting(node=node)) == ["AttachmentMissing"]

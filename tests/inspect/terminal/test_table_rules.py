@@ -19,6 +19,18 @@ def test_on_a_narrow_terminal_lines_end_with_an_ellipsis():
     ]
 
 
+def test_a_long_first_column_is_shortened_so_that_the_last_ones_stay():
+    row = ("shop/data-elasticsearch-master-0", "97%", "3h")
+    headings = ("CLAIM", "USE%", "FULL IN")
+
+    assert table(headings, [row], width=36, shrink="CLAIM") == [
+        "CLAIM                 USE%   FULL IN",
+        "shop/data-elastics…   97%    3h",
+    ]
+    assert table(headings, [row], width=80, shrink="CLAIM")[1].startswith(row[0])
+    assert table(headings, [row], shrink="CLAIM")[1].startswith(row[0])
+
+
 def test_what_a_terminal_would_obey_is_escaped():
     assert table(("NAME",), [("\x1b[31m",)]) == ["NAME", "\\x1b[31m"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.volumes.table import (
     HEADINGS,
     Allowance,
@@ -19,9 +21,12 @@ from provisioner.inspect.volumes.table import (
     budget_lines,
     is_of,
     lines,
+    read_rows,
 )
+from provisioner.kube.resources import PERSISTENT_VOLUMES, Resource
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import ObjectReference
 from provisioner.model.modification import Modification, ModificationState, Shape
 from provisioner.model.persistent_volume import PersistentVolume
@@ -51,6 +56,28 @@ def seen(**changes: Any) -> Row:
         "allowance": FREE,
     }
     return Row(**usual | changes)
+
+
+class FewRights:
+    """Readers of one bound PersistentVolume; one question is refused."""
+
+    def __init__(self, refused: str) -> None:
+        self._refused = refused
+        self.cluster = Cluster(self)  # type: ignore[arg-type]
+        self.cloud = SimpleNamespace(
+            calls=None, volumes=self.volumes, modifications=self.volumes, misses=self.misses
+        )
+
+    def misses(self, *actions: str) -> bool:
+        return self._refused in actions
+
+    async def volumes(self, _: object) -> dict[str, Any]:
+        return {}
+
+    async def list(self, resource: Resource[Any], **_: str) -> Any:
+        if self._refused == f"list {resource.plural}":
+            raise KubeError(Reason.FORBIDDEN, "it is forbidden", status=403)
+        return SimpleNamespace(items=[of()] if resource is PERSISTENT_VOLUMES else [])
 
 
 def cells(*of_seen: Row, row: int = 0) -> dict[str, str]:
@@ -157,7 +184,34 @@ def test_a_volume_that_ec2_does_not_know_is_told_as_such():
 
 
 def test_where_ec2_did_not_answer_nothing_is_said_of_a_volume():
-    assert cells(seen(volume=None, is_known=False))["STATE"] == "unknown"
+    assert cells(seen(volume=None, unread={"volume"}))["STATE"] == "unknown"
+
+
+def test_a_claim_is_gone_only_if_claims_could_be_read():
+    unread = seen(claim=None, unread={"claim"})
+
+    assert cells(seen(claim=None))["CLAIM"] == "shop/data (gone)"
+    assert cells(unread)["CLAIM"] == "shop/data"
+    assert as_json([seen(claim=None)])[0]["claim"] is None
+    assert as_json([unread])[0]["claim"] == "shop/data"
+
+
+def test_without_the_latest_modifications_nobody_knows_how_many_are_left():
+    unread = seen(allowance=Allowance(None, None))
+
+    assert cells(unread)["LEFT"] == "?"
+    assert "? of 4" in budget_lines([unread], datetime(2026, 11, 23, 12, tzinfo=UTC))[1]
+    assert as_json([unread])[0]["modifications_left"] is None
+
+
+@pytest.mark.parametrize("refused", ["DescribeVolumesModifications", "list persistentvolumeclaims"])
+async def test_what_could_not_be_read_is_not_taken_for_absent(refused: str):
+    readers: Any = FewRights(refused)
+
+    [row] = await read_rows(readers, driver="ebs.csi.aws.com", namespace="")
+
+    assert (row.allowance.left is None) == (refused == "DescribeVolumesModifications")
+    assert cells(row)["CLAIM"].endswith("(gone)") == (refused == "DescribeVolumesModifications")
 
 
 def test_the_budget_names_first_who_has_least_left():

@@ -11,7 +11,7 @@ from provisioner.inspect.explain.gathering.controller import controller
 from provisioner.inspect.explain.gathering.node import node_view
 from provisioner.inspect.explain.gathering.volume import Volumes
 from provisioner.inspect.explain.refusal_rules import EVENTS as REFUSALS
-from provisioner.inspect.explain.view_rules import ClaimView, SnapshotView, View
+from provisioner.inspect.explain.view_rules import ClaimView, SnapshotView, View, object_of
 from provisioner.inspect.object_name_rules import ObjectName
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS, WATCHED_SNAPSHOTS
@@ -27,7 +27,6 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError
-from provisioner.model.meta import KubeObject
 
 _GROUP = "snapshot.storage.k8s.io"
 _NO_EC2 = "EC2"
@@ -76,7 +75,7 @@ class Gatherer:
 
     def _check_read(self, target: ObjectName, found: View) -> None:
         """Raise why the object itself could not be read: then nothing can be said of it."""
-        plural, of_it = _PLURALS[target.kind], _object_of(found)
+        plural, of_it = _PLURALS[target.kind], object_of(found)
         for gap in self._cluster.gaps:
             if of_it is None and gap.what == f"get {plural}":
                 raise KubeError(gap.reason, gap.message)
@@ -228,18 +227,3 @@ class Gatherer:
             ebs=ebs,
             said=(*said, *of_content),
         )
-
-
-def _object_of(view: View) -> KubeObject | None:
-    """The object that is asked about, None if it was not found."""
-    match view.target.kind:
-        case "pod":
-            return view.pod
-        case "pvc":
-            return view.claims[0].claim
-        case "pv":
-            return view.volume.persistent_volume if view.volume else None
-        case "node":
-            return view.node.node if view.node else None
-        case _:
-            return view.snapshot.snapshot if view.snapshot else None

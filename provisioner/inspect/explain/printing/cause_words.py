@@ -16,7 +16,7 @@ MEANING: dict[Cause, str] = {
     Cause.TAINTED: "The nodes that could take the pod have a taint that it does not tolerate.",
     Cause.UNSCHEDULABLE: "The scheduler finds no node, for a reason that it names.",
     Cause.NOT_SCHEDULED: "The scheduler has not chosen a node.",
-    Cause.POD_WAITS: "The pod waits for its volumes, or ends.",
+    Cause.POD_WAITS: "The pod waits for its volumes or its kubelet, or ends.",
     Cause.CONTAINER_FAILS: "The volumes are mounted; a container does not start.",
     Cause.NOT_ATTACHED: "The volume is not attached to the node of the pod.",
     Cause.OTHER_NODE: "The volume is still attached to another node.",

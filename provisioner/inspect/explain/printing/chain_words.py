@@ -23,8 +23,16 @@ def lines(explanation: Explanation, *, width: int) -> Iterator[str]:
         yield from _chain(chain, width)
     if not explanation.chains:
         facts = "; ".join(f"{name}: {value}" for name, value in explanation.facts)
-        text = f"nothing is wrong with {explanation.object}"
+        text = _nothing(explanation)
         yield from wrapped(f"{text} ({facts})" if facts else text, width=width)
+
+
+def _nothing(explanation: Explanation) -> str:
+    """That nothing is wrong, if all was read that would show it."""
+    if not explanation.unread:
+        return f"nothing is wrong with {explanation.object}"
+    unread = ", ".join(explanation.unread)
+    return f"nothing found that is wrong with {explanation.object}; not read: {unread}"
 
 
 def _heading(explanation: Explanation, chain: Chain, number: int) -> str:

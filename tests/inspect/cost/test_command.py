@@ -1,0 +1,51 @@
+"""``kubectl ebs cost`` where prices or a cluster id are missing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from provisioner.inspect.cost import command, flow
+from provisioner.inspect.orphans.look import ClusterSide
+from provisioner.model.errors import Reason, StorageError
+
+
+async def test_a_price_list_without_an_answer_is_a_gap_and_amounts_are_unknown(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def away(*_: object) -> None:
+        raise StorageError(Reason.UNREACHABLE, "pricing get_products: no answer")
+
+    readers: Any = SimpleNamespace(cloud=SimpleNamespace(region="eu-west-1", gaps=[]))
+    monkeypatch.setattr(command, "prices_of", away)
+
+    prices, told = await command._prices(readers, "api")
+
+    assert (prices.rates, told) == (None, [])
+    assert [each.message for each in readers.cloud.gaps] == ["pricing get_products: no answer"]
+
+
+def nameless(monkeypatch: pytest.MonkeyPatch, *unread: str) -> Any:
+    """Readers of a cluster without volumes and without a cluster id."""
+
+    async def side(_: object) -> ClusterSide:
+        return ClusterSide({}, frozenset(), {}, unread)
+
+    monkeypatch.setattr(flow, "cluster_side", side)
+    return SimpleNamespace(cloud=SimpleNamespace(calls=object(), gaps=[]))
+
+
+async def test_a_cluster_without_an_id_is_a_remark_and_no_failure(monkeypatch: pytest.MonkeyPatch):
+    readers = nameless(monkeypatch)
+
+    assert await flow._orphans(readers) == ([], [], (flow.NO_CLUSTER_ID,))
+    assert readers.cloud.gaps == []
+
+
+async def test_a_cluster_id_that_cannot_be_read_is_a_gap(monkeypatch: pytest.MonkeyPatch):
+    readers = nameless(monkeypatch, "ebs/x")
+
+    assert await flow._orphans(readers) == ((), [], ())
+    assert "Deployment ebs/x" in readers.cloud.gaps[0].message
