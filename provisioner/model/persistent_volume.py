@@ -156,8 +156,9 @@ class Affinity(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class PlacedSpec(PersistentVolumeSpec, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``spec`` of a persistent volume, its node affinity included."""
+    """``spec`` of a persistent volume, its node affinity and class included."""
 
+    storage_class_name: str = ""
     node_affinity: Affinity | None = None
 
 

@@ -18,6 +18,7 @@ from provisioner.inspect.doctor.check_rules import (
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.model.claim import Claim
+from provisioner.model.persistent_volume import PROVISIONED_BY
 
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 _OLD_DEFAULT_CLASS = "storageclass.beta.kubernetes.io/is-default-class"
@@ -106,14 +107,22 @@ def _pending(seen: Evidence) -> list[Claim]:
 
 
 def _claims_of_no_class(seen: Evidence) -> Finding:
-    known = {each.name for each in seen.cluster.classes}
+    by_hand = {
+        each.spec.storage_class_name
+        for each in seen.cluster.volumes
+        if PROVISIONED_BY not in each.annotations
+    }
+    known = {each.name for each in seen.cluster.classes} | by_hand
     problems = [
         f"PersistentVolumeClaim {each.key} names StorageClass {each.class_name}, which does not "
         "exist"
         for each in _pending(seen)
         if each.class_name and each.class_name not in known
     ]
-    remedy = "create the class again under this name, or delete the claim and name another class"
+    remedy = (
+        "create the class again under this name, or delete the claim and name another class; for a "
+        "volume made by hand, create its PersistentVolume with this storageClassName"
+    )
     return judged(problems, "all of them exist", remedy)
 
 
@@ -165,8 +174,11 @@ def _snapshot_controller(seen: Evidence) -> Finding:
 
 
 def _unbound(seen: Evidence) -> Iterator[str]:
+    """Snapshots that nobody has looked at; an error in the status is snapshot-controller's."""
     for each in seen.cluster.snapshots:
         created = each.metadata.creation_timestamp
+        if not seen.may_be_ours(each) or (each.status is not None and each.status.error):
+            continue
         if not each.content_name and created is not None and seen.now - created > _WAITING:
             yield f"VolumeSnapshot {each.key} has no content since {created:%Y-%m-%dT%H:%MZ}"
 
@@ -188,7 +200,7 @@ RULES = (
     Rule(
         "claims-of-no-class",
         "the classes of waiting claims exist",
-        ("storageclasses", "persistentvolumeclaims"),
+        ("storageclasses", "persistentvolumeclaims", "persistentvolumes"),
         _claims_of_no_class,
     ),
     Rule(
@@ -200,7 +212,10 @@ RULES = (
     Rule(
         "snapshot-controller",
         "snapshot-controller runs",
-        ("customresourcedefinitions", "deployments", "volumesnapshots"),
+        (
+            *("customresourcedefinitions", "deployments"),
+            *("volumesnapshots", "volumesnapshotclasses"),
+        ),
         _snapshot_controller,
     ),
 )

@@ -18,7 +18,7 @@ from provisioner.inspect.doctor.check_rules import (
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.reading.controller_rules import ours, stock_controllers
-from provisioner.inspect.reading.setup_kind_rules import SeenLease, Workload
+from provisioner.inspect.reading.setup_kind_rules import SeenLease, SystemNode, Workload
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.persistent_volume import sanitised
 
@@ -29,6 +29,8 @@ _NEW = timedelta(minutes=5)  # a node whose driver may still be starting
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 _MOST_SKEW = 3  # minors; Kubernetes "Version Skew Policy" (read 2026-11-23)
 _OLDEST_MINOR = 33  # docs/kubernetes-versions.md
+_OS_LABEL, _COMPUTE_LABEL = "kubernetes.io/os", "eks.amazonaws.com/compute-type"
+_NOT_YOUR_INSTANCES = frozenset({"fargate", "auto", "hybrid"})  # manifests/node/daemonset.yaml
 _SNAPSHOT_LEASE = "external-snapshotter-leader-"
 
 
@@ -58,25 +60,47 @@ def _driver_object(seen: Evidence) -> Finding:
         return Finding(Verdict.FAILED, some(wrong), remedy)
     if spec.fs_group_policy == "None":
         text = "spec.fsGroupPolicy is None: fsGroup of pods has no effect on their volumes"
+        patch = """'{"spec":{"fsGroupPolicy":"File"}}'"""
+        remedy = f"kubectl patch csidriver {name} --type merge -p {patch}"
         return Finding(Verdict.WARNING, text, remedy)
     return ok(f"CSIDriver {name}: attachRequired, fsGroupPolicy {spec.fs_group_policy or 'unset'}")
 
 
 def _driver_on_nodes(seen: Evidence) -> Finding:
     registered = {each.name for each in seen.cluster.csi_nodes if each.driver(seen.driver)}
-    expected = [node for node in seen.cluster.nodes if node.instance_id and node.ready == "True"]
+    expected = [node for node in seen.cluster.nodes if node.ready == "True" and _wants(seen, node)]
     if not expected:
-        return skipped("no ready Node names an EC2 instance in spec.providerID")
+        return skipped("no ready Node is one that the node plugin is for")
+    absent = [node for node in expected if node.name not in registered]
     problems = [
         f"CSINode {node.name} does not have {seen.driver}"
-        for node in expected
-        if node.name not in registered and _is_old(seen, node.metadata.creation_timestamp)
+        for node in absent
+        if _is_old(seen, node.metadata.creation_timestamp)
     ]
     remedy = (
         "look at the node plugin's pod on that node (kubectl get pods -A --field-selector "
         "spec.nodeName=NODE); no pod with EBS volumes can start there"
     )
-    return judged(problems, f"registered on {counted(len(expected), 'node')}", remedy)
+    good = f"registered on {len(expected) - len(absent)} of {counted(len(expected), 'ready node')}"
+    if absent:
+        good += f"; {len(absent)} without it are younger than 5 minutes"
+    return judged(problems, good, remedy)
+
+
+def _wants(seen: Evidence, node: SystemNode) -> bool:
+    """Whether the driver belongs on a node: a DaemonSet's choice; without one, as ours chooses."""
+    plugins = _node_plugins(seen)
+    if plugins:
+        return any(each.may_run_on(node.labels, node.name) for each in plugins)
+    if node.labels.get(_COMPUTE_LABEL) in _NOT_YOUR_INSTANCES:
+        return False
+    return bool(node.instance_id) and node.labels.get(_OS_LABEL, "linux") == "linux"
+
+
+def _node_plugins(seen: Evidence) -> list[Workload]:
+    mine = ours(seen.cluster.daemon_sets, "node")
+    stock = [each for each in seen.cluster.daemon_sets if each.name.startswith("ebs-csi-node")]
+    return [*mine, *(each for each in stock if each not in mine)]
 
 
 def _is_old(seen: Evidence, created: datetime | None) -> bool:
@@ -204,21 +228,26 @@ def _ready_replicas(wanted: Sequence[Workload], none: str, remedy: str) -> Findi
 
 
 def _node_plugin_ready(seen: Evidence) -> Finding:
-    found = [
-        each
-        for each in seen.cluster.daemon_sets
-        if each in ours(seen.cluster.daemon_sets, "node") or each.name.startswith("ebs-csi-node")
-    ]
+    found = _node_plugins(seen)
     if not found:
         return skipped("no DaemonSet of a node plugin is in this cluster")
     problems = [
         f"DaemonSet {each.key}: {each.status.number_ready} of "
         f"{each.status.desired_number_scheduled} pods ready"
         for each in found
-        if each.status.number_ready < each.status.desired_number_scheduled
+        if each.status.desired_number_scheduled - each.status.number_ready > _excused(seen, each)
     ]
     remedy = "no volume is mounted on nodes without it: look at its pods that are not ready"
     return judged(problems, some([f"DaemonSet {each.key}" for each in found]), remedy)
+
+
+def _excused(seen: Evidence, plugin: Workload) -> int:
+    """How many of its pods cannot be ready yet: on nodes that are new or not ready themselves."""
+    return sum(
+        node.ready != "True" or not _is_old(seen, node.metadata.creation_timestamp)
+        for node in seen.cluster.nodes
+        if plugin.may_run_on(node.labels, node.name)
+    )
 
 
 def _one_version(seen: Evidence) -> Finding:
@@ -300,8 +329,8 @@ RULES = (
     ),
     Rule(
         "driver-on-nodes",
-        "the driver is registered on every ready node",
-        ("nodes", "csinodes"),
+        "the driver is registered on every ready node that the node plugin is for",
+        ("nodes", "csinodes", "daemonsets"),
         _driver_on_nodes,
     ),
     Rule("leases-held", "a controller holds the leases and renews them", ("leases",), _lease_held),
@@ -312,7 +341,7 @@ RULES = (
     Rule(
         "node-plugin-ready",
         "the node plugin is ready on its nodes",
-        ("daemonsets",),
+        ("daemonsets", "nodes"),
         _node_plugin_ready,
     ),
     Rule(

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from provisioner.inspect.reading.controller_rules import COMPONENT_LABEL, NAME_LABEL, OUR_NAME
+from provisioner.inspect.reading.kind_rules import WatchedSnapshot
 from provisioner.inspect.reading.setup_kind_rules import (
     CsiDriverSetup,
     CustomResource,
@@ -22,7 +23,7 @@ from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Volume
-from provisioner.model.volume_snapshot import VolumeSnapshot
+from provisioner.model.volume_snapshot import VolumeSnapshotClass
 
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"  # EKS user guide, "IAM roles for service accounts"
 
@@ -39,6 +40,7 @@ class ClusterEvidence:
         secret: the webhook's, None if there is none.
         custom_resources: the snapshot kinds, by name.
         deployments, daemon_sets: of all namespaces.
+        accounts: ServiceAccounts of the controllers, ours and the stock driver's.
         account: the ServiceAccount of our controller, None if it is not known.
         cluster_id: of our controller; None if it is not known.
         server_version: of the API server, "" if it is not known.
@@ -55,7 +57,8 @@ class ClusterEvidence:
     claims: Sequence[Claim] = ()
     attachments: Sequence[Attachment] = ()
     later_attachments: Sequence[Attachment] = ()
-    snapshots: Sequence[VolumeSnapshot] = ()
+    snapshots: Sequence[WatchedSnapshot] = ()
+    snapshot_classes: Sequence[VolumeSnapshotClass] = ()
     leases: Mapping[str, SeenLease] = field(default_factory=dict)
     webhooks: Sequence[WebhookConfiguration] = ()
     slices: Sequence[EndpointSlice] = ()
@@ -63,6 +66,7 @@ class ClusterEvidence:
     custom_resources: Mapping[str, CustomResource] = field(default_factory=dict)
     deployments: Sequence[Workload] = ()
     daemon_sets: Sequence[Workload] = ()
+    accounts: Sequence[KubeObject] = ()
     account: KubeObject | None = None
     cluster_id: str | None = None
     server_version: str = ""
@@ -76,7 +80,8 @@ class SeenInstance:
     Attributes:
         hop_limit: ``MetadataOptions.HttpPutResponseHopLimit``; None if it is not shown.
         volume_ids: attached, the root volume among them.
-        root_volume_id: "" for none.
+        most_volumes: how many its type takes, root included and network interfaces aside; None if
+            that is not known.
     """
 
     instance_id: str
@@ -85,7 +90,7 @@ class SeenInstance:
     instance_type: str = ""
     hop_limit: int | None = None
     volume_ids: tuple[str, ...] = ()
-    root_volume_id: str = ""
+    most_volumes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +204,12 @@ class Evidence:
     gaps: Mapping[str, str] = field(default_factory=dict)
     unanswered: Collection[str] = ()
     clocks: Sequence[Clock] = ()
+
+    def may_be_ours(self, snapshot: WatchedSnapshot) -> bool:
+        """Whether a snapshot is not of another driver's class."""
+        name = snapshot.spec.volume_snapshot_class_name
+        drivers = {each.driver for each in self.cluster.snapshot_classes if each.name == name}
+        return not drivers or self.driver in drivers
 
     @property
     def is_confirmed_cloud(self) -> bool:

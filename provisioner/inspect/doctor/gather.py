@@ -19,9 +19,10 @@ from provisioner.inspect.doctor.evidence_rules import (
 )
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
-from provisioner.inspect.reading.controller_rules import ours
+from provisioner.inspect.reading.controller_rules import ours, stock_controllers
 from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
+from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
 from provisioner.inspect.reading.setup_kind_rules import DataObject, EndpointSlice, Workload
 from provisioner.inspect.reading.setup_kinds import (
     CSI_DRIVER_SETUPS,
@@ -43,8 +44,8 @@ from provisioner.kube.resources import (
     CLAIMS,
     CSI_NODES,
     PLACED_VOLUMES,
+    SNAPSHOT_CLASSES,
     STORAGE_CLASSES,
-    VOLUME_SNAPSHOTS,
     Resource,
 )
 from provisioner.model.errors import KubeError
@@ -54,7 +55,7 @@ _CONTROLLER = "controller"
 _METRICS_PORT = 8080  # manifests/webhook/deployment.yaml
 _KINDS: tuple[Resource[Any], ...] = (
     *(SYSTEM_NODES, CSI_NODES, STORAGE_CLASSES, ATTRIBUTES_CLASSES, PLACED_VOLUMES),
-    *(CLAIMS, ATTACHMENTS, VOLUME_SNAPSHOTS, DEPLOYMENTS, DAEMON_SETS),
+    *(CLAIMS, ATTACHMENTS, WATCHED_SNAPSHOTS, SNAPSHOT_CLASSES, DEPLOYMENTS, DAEMON_SETS),
 )
 
 
@@ -131,7 +132,9 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     driver = question.target.driver
     deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
     names = (*lease_names(driver), SNAPSHOT_LEASE)
-    account, cluster_id = await _controller(cluster, ours(deployments, _CONTROLLER))
+    mine = ours(deployments, _CONTROLLER)
+    account, cluster_id = await _controller(cluster, mine)
+    accounts = await _accounts(cluster, [*mine, *stock_controllers(deployments)])
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
         csi_nodes=await cluster.every(CSI_NODES),
@@ -141,7 +144,8 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         volumes=await cluster.every(PLACED_VOLUMES),
         claims=await cluster.every(CLAIMS),
         attachments=await cluster.every(ATTACHMENTS),
-        snapshots=await cluster.every(VOLUME_SNAPSHOTS),
+        snapshots=await cluster.every(WATCHED_SNAPSHOTS),
+        snapshot_classes=await cluster.every(SNAPSHOT_CLASSES),
         leases=await _by_name(
             cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
         ),
@@ -154,6 +158,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         ),
         deployments=deployments,
         daemon_sets=await cluster.every(DAEMON_SETS),
+        accounts=accounts,
         account=account,
         cluster_id=cluster_id,
     )
@@ -215,6 +220,15 @@ async def _controller(
     namespace, pods = controller.metadata.namespace, controller.spec.template.spec
     account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
     return account, await cluster_id_of(cluster, controller)
+
+
+async def _accounts(cluster: Cluster, controllers: list[Workload]) -> list[KubeObject]:
+    """Their ServiceAccounts, as far as they exist."""
+    keys = sorted({(each.metadata.namespace, each.account_name) for each in controllers})
+    found = await asyncio.gather(
+        *(cluster.one(SERVICE_ACCOUNTS, name, namespace) for namespace, name in keys)
+    )
+    return [each for each in found if each is not None]
 
 
 async def _version(cluster: Cluster) -> tuple[str, Clock | None]:

@@ -14,7 +14,8 @@ from provisioner.inspect.doctor.check_rules import (
     unknown,
 )
 from provisioner.inspect.doctor.evidence_rules import ROLE_ANNOTATION, Evidence
-from provisioner.inspect.reading.controller_rules import ours
+from provisioner.inspect.reading.controller_rules import ours, stock_controllers
+from provisioner.inspect.reading.setup_kind_rules import Workload
 from provisioner.model.node_affinity import REGION_LABEL, names_zone, region_of
 from provisioner.model.taint import Taint
 from provisioner.model.zone import ZONE_LABEL, zone_of
@@ -23,6 +24,21 @@ _UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
 _SHOULD_BE_GONE = timedelta(minutes=10)
 _HOPS = 2  # a pod's packet passes its node; EC2 user guide, "Instance metadata options"
+
+# Without these, the SDK asks the metadata service. Source: AWS SDKs and Tools reference guide,
+# "Standardized credential providers" (read 2026-11-23).
+_CREDENTIAL_VARIABLES = frozenset(
+    {
+        "AWS_ACCESS_KEY_ID",
+        "AWS_PROFILE",
+        "AWS_SHARED_CREDENTIALS_FILE",
+        "AWS_CONFIG_FILE",
+        "AWS_WEB_IDENTITY_TOKEN_FILE",
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    }
+)
+_POD_IDENTITY = "eks-pod-identity-agent"  # EKS user guide, "EKS Pod Identity agent"
 
 
 def _startup_taints(seen: Evidence) -> Finding:
@@ -110,8 +126,9 @@ def _instances(seen: Evidence) -> Finding:
         elif found.state != "running":
             problems.append(f"instance {instance_id} of Node {node.name} is {found.state}")
     remedy = (
-        "delete a Node whose instance is gone (kubectl delete node NAME), so that its volumes are "
-        "detached; --release-dead-nodes does so for terminated instances"
+        "delete a Node whose instance is terminated and which is not Ready (kubectl delete node "
+        "NAME), so that its volumes are detached; --release-dead-nodes does so. A Ready Node whose "
+        "instance EC2 does not show is in another account or Region"
     )
     return judged(problems, f"{counted(len(named), 'instance')} running", remedy)
 
@@ -122,7 +139,7 @@ def _limits(seen: Evidence) -> Finding:
         for each in seen.cluster.attachments
         if each.spec.attacher == seen.driver
     )
-    strangers = _strangers(seen)
+    full_in_ec2 = dict(_full_instances(seen))
     problems, checked = [], 0
     for csi_node in seen.cluster.csi_nodes:
         driver = csi_node.driver(seen.driver)
@@ -135,48 +152,37 @@ def _limits(seen: Evidence) -> Finding:
             )
             continue
         most, in_use = driver.allocatable.count, attached[csi_node.name]
-        strange = strangers.get(csi_node.name, 0)
         if in_use >= most:
             problems.append(f"Node {csi_node.name} is full: {in_use} of {most} volumes")
-        elif strange and in_use + strange > most:
-            problems.append(
-                f"Node {csi_node.name} has {in_use} of {most} volumes, and {strange} that no "
-                "VolumeAttachment names: fewer fit than the scheduler believes"
-            )
+        elif csi_node.name in full_in_ec2:
+            why = full_in_ec2[csi_node.name]
+            problems.append(f"Node {csi_node.name} has {in_use} of {most} volumes, but {why}")
     if not checked:
         return skipped("the driver is registered on no node")
     remedy = "pods with another volume must go to other nodes: add nodes, or larger instance types"
     return judged(problems, f"{counted(checked, 'node')} have room", remedy, worst=Verdict.WARNING)
 
 
-def _strangers(seen: Evidence) -> dict[str, int]:
-    """Volumes that EC2 has attached to a node, which neither root nor attachments explain."""
-    handles = {each.name: each.volume_id(seen.driver) or "" for each in seen.cluster.volumes}
-    named: dict[str, set[str]] = {}
-    for each in seen.cluster.attachments:
-        handle = handles.get(each.spec.source.persistent_volume_name or "", "")
-        named.setdefault(each.spec.node_name, set()).add(handle)
-    found = {}
+def _full_instances(seen: Evidence) -> Iterator[tuple[str, str]]:
+    """Nodes whose instance has as many volumes as its type can have, network interfaces aside.
+
+    ``allocatable.count`` is without the other volumes that the node plugin saw when it started; of
+    those that came later the scheduler knows nothing.
+    """
     for node in seen.cluster.nodes:
         instance = seen.cloud.instances.get(node.instance_id)
-        if instance is not None:
-            known = {instance.root_volume_id} | named.get(node.name, set())
-            found[node.name] = len(set(instance.volume_ids) - known)
-    return found
+        most = instance.most_volumes if instance is not None else None
+        if instance is not None and most is not None and len(instance.volume_ids) >= most:
+            there = f"{len(instance.volume_ids)} attached to {instance.instance_id}"
+            yield node.name, f"EC2 has {there}, and {instance.instance_type} takes {most}"
 
 
 def _hop_limit(seen: Evidence) -> Finding:
     if not seen.cloud.instances:
         return skipped("no instance of a Node is known")
-    account = seen.cluster.account
-    if account is not None and ROLE_ANNOTATION in account.annotations:
-        return skipped(
-            f"ServiceAccount {account.key} has {ROLE_ANNOTATION}: the controller needs no "
-            "credentials of its instance"
-        )
-    controllers = ours(seen.cluster.deployments, "controller")
-    if controllers and all(each.spec.template.spec.host_network for each in controllers):
-        return skipped("the controller's pods are in the network of their nodes")
+    others = [_other_credentials(seen, each) for each in _controllers(seen)]
+    if others and all(others):
+        return skipped("; ".join(sorted({*others})))
     problems = [
         f"{each.instance_id} has HttpPutResponseHopLimit {each.hop_limit}"
         for each in seen.cloud.instances.values()
@@ -188,6 +194,38 @@ def _hop_limit(seen: Evidence) -> Finding:
     )
     good = f"{counted(len(seen.cloud.instances), 'instance')} with {_HOPS} or more"
     return judged(problems, good, remedy, worst=Verdict.WARNING)
+
+
+def _controllers(seen: Evidence) -> list[Workload]:
+    """Those that are switched on, ours and the stock driver's; if none is, all."""
+    deployments = seen.cluster.deployments
+    found = [*ours(deployments, "controller"), *stock_controllers(deployments)]
+    return [each for each in found if each.spec.replicas != 0] or found
+
+
+def _other_credentials(seen: Evidence, controller: Workload) -> str:
+    """Why a controller needs no metadata service, or may need none; "" if it needs it."""
+    pods = controller.spec.template.spec
+    if pods.host_network:
+        return f"the pods of Deployment {controller.key} are in the network of their nodes"
+    account = f"{controller.metadata.namespace}/{controller.account_name}"
+    annotated = {each.key for each in seen.cluster.accounts if ROLE_ANNOTATION in each.annotations}
+    if account in annotated:
+        return (
+            f"ServiceAccount {account} has {ROLE_ANNOTATION}: the controller needs no credentials "
+            "of its instance"
+        )
+    names = {v.name for each in controller.containers for v in each.env or ()}
+    from_secret = any(
+        each.secret_ref is not None
+        for container in controller.containers
+        for each in container.env_from or ()
+    )
+    if from_secret or names & _CREDENTIAL_VARIABLES:
+        return f"Deployment {controller.key} may have credentials in its environment"
+    if any(each.name == _POD_IDENTITY for each in seen.cluster.daemon_sets):
+        return f"DaemonSet {_POD_IDENTITY} may give Deployment {controller.key} credentials"
+    return ""
 
 
 RULES = (
@@ -204,7 +242,7 @@ RULES = (
     Rule(
         "hop-limit",
         "pods reach the instance metadata service",
-        ("DescribeInstances", "deployments"),
+        ("DescribeInstances", "deployments", "daemonsets", "serviceaccounts"),
         _hop_limit,
     ),
 )

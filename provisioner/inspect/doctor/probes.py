@@ -24,6 +24,7 @@ from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.reading.setup_kinds import TOKENS
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
+from provisioner.model.instance_type_limit import known_limit
 from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.model.node_affinity import names_zone
 from provisioner.model.storage_class import StorageClass
@@ -319,13 +320,15 @@ def _key_of(storage_class: StorageClass) -> str:
 
 def _instance(document: Mapping[str, Any]) -> SeenInstance:
     mappings = document.get("BlockDeviceMappings") or ()
-    by_device = {each["DeviceName"]: each.get("Ebs", {}).get("VolumeId", "") for each in mappings}
+    ids = (str(each.get("Ebs", {}).get("VolumeId", "")) for each in mappings)
+    instance_type = str(document.get("InstanceType", ""))
+    limit = known_limit(instance_type)
     return SeenInstance(
         instance_id=str(document["InstanceId"]),
         zone=str(document.get("Placement", {}).get("AvailabilityZone", "")),
         state=str(document.get("State", {}).get("Name", "")),
-        instance_type=str(document.get("InstanceType", "")),
+        instance_type=instance_type,
         hop_limit=(document.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit"),
-        volume_ids=tuple(each for each in by_device.values() if each),
-        root_volume_id=by_device.get(document.get("RootDeviceName", ""), ""),
+        volume_ids=tuple(each for each in ids if each),
+        most_volumes=limit.count if limit is not None else None,
     )

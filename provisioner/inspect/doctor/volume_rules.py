@@ -13,10 +13,12 @@ from provisioner.inspect.doctor.check_rules import (
     judged,
     ok,
     skipped,
+    some,
     unknown,
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject
 from provisioner.model.node_affinity import names_zone
 from provisioner.model.persistent_volume import (
@@ -27,6 +29,7 @@ from provisioner.model.persistent_volume import (
 from provisioner.model.volume import AttachmentState, Volume, VolumeState
 
 _STUCK = timedelta(minutes=10)
+_FAILING = timedelta(minutes=1)  # an error that the next attempt may be rid of
 _ORPHAN = timedelta(hours=1)
 # These wait for a user on purpose: a claim for its pod, a volume for its claim.
 _THERE = frozenset({AttachmentState.ATTACHING, AttachmentState.ATTACHED, AttachmentState.BUSY})
@@ -35,13 +38,16 @@ _PATIENT = frozenset({"kubernetes.io/pvc-protection", "kubernetes.io/pv-protecti
 
 def _stuck_deletions(seen: Evidence) -> Finding:
     kinds: tuple[tuple[str, Iterable[KubeObject]], ...] = (
-        ("PersistentVolumeClaim", seen.cluster.claims),
-        ("PersistentVolume", seen.cluster.volumes),
+        ("PersistentVolumeClaim", _not_of_others(seen)),
+        (
+            "PersistentVolume",
+            [each for each in seen.cluster.volumes if each.volume_id(seen.driver)],
+        ),
         (
             "VolumeAttachment",
             [a for a in seen.cluster.attachments if a.spec.attacher == seen.driver],
         ),
-        ("VolumeSnapshot", seen.cluster.snapshots),
+        ("VolumeSnapshot", [each for each in seen.cluster.snapshots if seen.may_be_ours(each)]),
     )
     problems = [
         f"{kind} {each.key} is being deleted since {since:%Y-%m-%dT%H:%MZ}, held by "
@@ -50,13 +56,19 @@ def _stuck_deletions(seen: Evidence) -> Finding:
         for each in objects
         if (since := _deleted_at(each)) is not None
         and seen.now - since > _STUCK
-        and set(each.finalizers) - _PATIENT
+        and not set(each.finalizers) & _PATIENT
     ]
     remedy = (
         "kubectl ebs explain shows who has to act; remove a finalizer by hand only if its program "
         "is gone for good, because it leaves what it protects behind"
     )
     return judged(problems, "nothing is being deleted for more than 10 minutes", remedy)
+
+
+def _not_of_others(seen: Evidence) -> list[Claim]:
+    """Claims, without those that have a volume of another driver."""
+    others = {each.name for each in seen.cluster.volumes if not each.volume_id(seen.driver)}
+    return [each for each in seen.cluster.claims if each.spec.volume_name not in others]
 
 
 def _deleted_at(each: KubeObject) -> datetime | None:
@@ -69,24 +81,57 @@ def _deleted_at(each: KubeObject) -> datetime | None:
 
 def _stuck_attachments(seen: Evidence) -> Finding:
     ours = [each for each in seen.cluster.attachments if each.spec.attacher == seen.driver]
-    problems = list(_attachment_problems(seen, ours))
     remedy = "kubectl ebs explain node NAME, or: kubectl describe volumeattachment NAME"
-    return judged(problems, f"{counted(len(ours), 'VolumeAttachment')} checked", remedy)
+    if problems := list(_late_attachments(seen, ours)):
+        return Finding(Verdict.FAILED, some(problems), remedy)
+    if doubts := [*_attachments_of_no_node(seen, ours), *_failing_attachments(seen, ours)]:
+        return Finding(Verdict.WARNING, some(doubts), remedy)
+    waiting = [each for each in ours if not each.attached and not each.deleting]
+    good = f"{counted(len(ours), 'VolumeAttachment')} checked"
+    if waiting:
+        good += f"; not attached yet, for less than 10 minutes: {some([w.name for w in waiting])}"
+    return ok(good)
 
 
-def _attachment_problems(seen: Evidence, ours: Iterable[Attachment]) -> Iterator[str]:
+def _late_attachments(seen: Evidence, ours: Iterable[Attachment]) -> Iterator[str]:
     nodes = {each.name for each in seen.cluster.nodes}
     for each in ours:
-        status, created = each.status, each.metadata.creation_timestamp
-        error = (status.detach_error or status.attach_error) if status else None
-        what = f"VolumeAttachment {each.name} (Node {each.spec.node_name})"
-        if each.spec.node_name not in nodes:
-            yield f"{what}: this Node does not exist"
-        elif created is None or seen.now - created < _STUCK or each.deleting:
+        created = each.metadata.creation_timestamp
+        if each.attached or each.deleting or each.spec.node_name not in nodes or created is None:
             continue
-        elif not each.attached:
-            why = error.message if error else "no error is reported"
-            yield f"{what} waits since {created:%Y-%m-%dT%H:%MZ}: {why}"
+        if seen.now - created >= _STUCK:
+            why = _error_of(each) or "no error is reported"
+            yield f"{_shown(each)} waits since {created:%Y-%m-%dT%H:%MZ}: {why}"
+
+
+def _attachments_of_no_node(seen: Evidence, ours: Iterable[Attachment]) -> Iterator[str]:
+    """Of nodes that are gone. Since when is not known, so this may be over in some minutes."""
+    nodes = {each.name for each in seen.cluster.nodes}
+    for each in ours:
+        created = each.metadata.creation_timestamp
+        is_old = created is None or seen.now - created >= _STUCK
+        if each.spec.node_name not in nodes and not each.deleting and is_old:
+            yield (
+                f"{_shown(each)}: this Node does not exist; if it was removed just now, "
+                "Kubernetes detaches the volume 6 minutes later"
+            )
+
+
+def _failing_attachments(seen: Evidence, ours: Iterable[Attachment]) -> Iterator[str]:
+    for each in ours:
+        created, error = each.metadata.creation_timestamp, _error_of(each)
+        if error and not each.attached and created is not None and seen.now - created >= _FAILING:
+            yield f"{_shown(each)} fails since {created:%Y-%m-%dT%H:%MZ}: {error}"
+
+
+def _error_of(attachment: Attachment) -> str:
+    status = attachment.status
+    error = (status.detach_error or status.attach_error) if status else None
+    return error.message if error else ""
+
+
+def _shown(attachment: Attachment) -> str:
+    return f"VolumeAttachment {attachment.name} (Node {attachment.spec.node_name})"
 
 
 def _volumes_exist(seen: Evidence) -> Finding:
@@ -196,7 +241,7 @@ def _orphans(seen: Evidence) -> Finding:
     if not seen.cluster.cluster_id:
         return skipped("without --cluster-id of the controller, its volumes cannot be recognised")
     world = World(
-        named_volume_ids={each.volume_id(seen.driver) or "" for each in seen.cluster.volumes},
+        named_volume_ids={each.named_volume or "" for each in seen.cluster.volumes},
         persistent_volume_names={each.name for each in seen.cluster.volumes},
         claim_uids={each.uid for each in seen.cluster.claims},
         in_flight_names=(),
@@ -221,7 +266,8 @@ def _orphans(seen: Evidence) -> Finding:
         Verdict.WARNING,
         f"{counted(len(found), 'volume')} ({gib} GiB) of this cluster that no object names: {ids}"
         f"{', …' if len(found) > 5 else ''}",  # noqa: PLR2004 -- as many as are named
-        "kubectl ebs orphans lists them, and deletes what you confirm",
+        "kubectl ebs orphans lists them; make a snapshot of what may be needed, and delete the "
+        "rest by aws ec2 delete-volume (docs/orphans.md)",
     )
 
 
@@ -229,7 +275,10 @@ RULES = (
     Rule(
         "stuck-deletions",
         "nothing is stuck in its deletion",
-        ("persistentvolumeclaims", "persistentvolumes", "volumeattachments", "volumesnapshots"),
+        (
+            *("persistentvolumeclaims", "persistentvolumes", "volumeattachments"),
+            *("volumesnapshots", "volumesnapshotclasses"),
+        ),
         _stuck_deletions,
     ),
     Rule(
@@ -259,7 +308,10 @@ RULES = (
     Rule(
         "orphans",
         "every volume of this cluster has an owner",
-        ("persistentvolumes", "persistentvolumeclaims", "DescribeVolumes"),
+        (
+            *("persistentvolumes", "persistentvolumeclaims", "deployments", "configmaps"),
+            "DescribeVolumes",
+        ),
         _orphans,
     ),
 )

@@ -1,11 +1,14 @@
 """Kinds that say how a cluster is set up, cut down to what ``doctor`` looks at."""
 
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
 from provisioner.model.meta import KubeObject
 from provisioner.model.node import Node, NodeStatus
+from provisioner.model.node_affinity import matches, terms_of
 
 
 class LeaseTerm(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -94,7 +97,7 @@ class CustomResource(KubeObject, frozen=True, rename="camel", gc=False, kw_only=
 
 
 class Source(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A ConfigMap that a container takes its environment from, or one variable: ``key``."""
+    """A ConfigMap or Secret that a container's environment comes from, or one variable: ``key``."""
 
     name: str = ""
     key: str = ""
@@ -105,6 +108,7 @@ class EnvironmentSource(msgspec.Struct, frozen=True, rename="camel", gc=False, k
 
     prefix: str = ""
     config_map_ref: Source | None = None
+    secret_ref: Source | None = None
 
 
 class VariableSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -136,6 +140,8 @@ class PodTemplateSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_
     """``spec`` of a workload's pods."""
 
     service_account_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: dict[str, Any] | None = None
     host_network: bool = False
     containers: list[Container] | None = None
 
@@ -171,6 +177,19 @@ class Workload(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     def containers(self) -> list[Container]:
         """Those of its pods."""
         return self.spec.template.spec.containers or []
+
+    @property
+    def account_name(self) -> str:
+        """The ServiceAccount of its pods."""
+        return self.spec.template.spec.service_account_name or "default"
+
+    def may_run_on(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether ``nodeSelector`` and the required node affinity let its pods run on a node."""
+        pods = self.spec.template.spec
+        affinity = (pods.affinity or {}).get("nodeAffinity") or {}
+        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
+        selected = (pods.node_selector or {}).items() <= dict(labels).items()
+        return selected and (not required or matches(terms_of(required), labels, name))
 
 
 class EndpointConditions(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -129,7 +129,8 @@ def instance(**changes: Any) -> SeenInstance:
         "running",
         hop_limit=2,
         volume_ids=("vol-root", VOLUME),
-        root_volume_id="vol-root",
+        instance_type="m5.large",
+        most_volumes=27,
     )
     return replace(made, **changes)
 

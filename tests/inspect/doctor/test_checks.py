@@ -3,6 +3,7 @@
 import base64
 import re
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,13 +12,23 @@ from provisioner.inspect.doctor.check_rules import Check, Verdict, exit_status
 from provisioner.inspect.doctor.evidence_rules import Clock, Evidence, KeyTry, Quota, Try
 from provisioner.inspect.doctor.right_rules import NOT_IN_AWS_POLICY, Samples, attempts
 from provisioner.inspect.doctor.webhook_rules import unchecked_in
-from provisioner.inspect.reading.setup_kind_rules import CustomResource, WebhookConfiguration
+from provisioner.inspect.reading.kind_rules import WatchedSnapshot
+from provisioner.inspect.reading.setup_kind_rules import (
+    CsiDriverSetup,
+    CustomResource,
+    SystemNode,
+    WebhookConfiguration,
+    Workload,
+)
+from provisioner.model import tags
+from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
+from provisioner.model.meta import KubeObject
 from provisioner.model.node import Node
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.taint import Taint
-from provisioner.model.volume import AttachmentState, InstanceAttachment
-from provisioner.model.volume_snapshot import VolumeSnapshot
+from provisioner.model.volume import AttachmentState, InstanceAttachment, VolumeState
+from provisioner.model.volume_snapshot import VolumeSnapshotClass
 from tests.inspect.doctor import evidence as e
 from tests.inspect.doctor.evidence import SOUND, checked, with_cloud, with_cluster
 from webhook.model.review import UNCHECKED
@@ -163,7 +174,7 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         with_cluster(
             custom_resources=crds(*(crd(each, "v1") for each in PLURALS)),
             snapshots=[
-                e.read(VolumeSnapshot, {"metadata": {"name": "s", "creationTimestamp": e.OLD}})
+                e.read(WatchedSnapshot, {"metadata": {"name": "s", "creationTimestamp": e.OLD}})
             ],
         ),
         "VolumeSnapshot s",
@@ -208,11 +219,11 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         Verdict.WARNING,
         replace(
             with_cloud(
-                instances={e.INSTANCE: e.instance(volume_ids=("vol-root", "vol-x", "vol-y"))}
+                instances={e.INSTANCE: e.instance(volume_ids=tuple(f"vol-{n}" for n in range(27)))}
             ),
             cluster=replace(e.CLUSTER, csi_nodes=[e.csi_node(count=2)]),
         ),
-        "2 that no VolumeAttachment names",
+        "1 of 2 volumes, but EC2 has 27 attached",
     ),
     (
         "hop-limit",
@@ -236,7 +247,7 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
     ),
     (
         "stuck-attachments",
-        Verdict.FAILED,
+        Verdict.WARNING,
         with_cluster(attachments=[e.attachment("gone")]),
         "this Node does not exist",
     ),
@@ -524,6 +535,240 @@ def test_detaching_is_not_tried_where_it_could_detach():
 
     assert "every volume of the driver is attached" in found["DetachVolume"]
     assert found["DeleteVolume"] == ""
+
+
+def plugin(name: str = "ebs-csi-node", ready: int = 1, **pods: Any) -> Workload:
+    document = {
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "spec": {"template": {"spec": pods}},
+        "status": {"desiredNumberScheduled": 2, "numberReady": ready},
+    }
+    return e.read(Workload, document)
+
+
+def labelled(name: str, created: str = e.OLD, **labels: str) -> SystemNode:
+    document = {
+        "metadata": {"name": name, "labels": labels, "creationTimestamp": created},
+        "spec": {"providerID": f"aws:///{e.ZONE}/i-0000000000000000a"},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return e.read(SystemNode, document)
+
+
+def on_nodes(*nodes: Any, **changes: Any) -> Check:
+    seen = with_cluster(nodes=[e.node(), *nodes], **changes)
+    return checked(seen)["driver-on-nodes"]
+
+
+WINDOWS = {"kubernetes.io/os": "windows"}
+AUTO = {"eks.amazonaws.com/compute-type": "auto"}
+
+
+@pytest.mark.parametrize("labels", [WINDOWS, AUTO], ids=["windows", "auto"])
+def test_the_driver_is_expected_only_where_the_node_plugin_may_run(labels: dict[str, str]):
+    [(key, value)] = labels.items()
+    term = {"matchExpressions": [{"key": key, "operator": "NotIn", "values": [value]}]}
+    required = {"nodeSelectorTerms": [term]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    other = labelled("other", **labels)
+
+    assert on_nodes(other).verdict is Verdict.OK
+    assert on_nodes(other, daemon_sets=[plugin(affinity=affinity)]).verdict is Verdict.OK
+    assert on_nodes(other, daemon_sets=[plugin(nodeSelector=labels)]).verdict is Verdict.FAILED
+    assert on_nodes(other, daemon_sets=[plugin()]).verdict is Verdict.FAILED
+
+
+def test_new_nodes_without_the_driver_are_counted_and_fail_nothing():
+    found = on_nodes(labelled("new", e.NOW.isoformat()))
+
+    assert found.verdict is Verdict.OK
+    assert "1 of 2 ready nodes; 1 without it are younger than 5 minutes" in found.proof
+
+
+def test_a_pod_of_the_node_plugin_may_start_on_a_new_node():
+    old, new = labelled("a"), labelled("b", e.NOW.isoformat())
+    started = checked(with_cluster(nodes=[old, new], daemon_sets=[plugin()]))
+    late = checked(with_cluster(nodes=[old, labelled("b")], daemon_sets=[plugin()]))
+
+    assert started["node-plugin-ready"].verdict is Verdict.OK
+    assert late["node-plugin-ready"].verdict is Verdict.FAILED
+
+
+def test_a_limit_already_leaves_other_volumes_out():
+    instance = e.instance(volume_ids=("vol-root", e.VOLUME, "vol-a", "vol-b"))
+    seen = replace(
+        with_cloud(instances={e.INSTANCE: instance}),
+        cluster=replace(e.CLUSTER, csi_nodes=[e.csi_node(count=2)]),
+    )
+
+    assert checked(seen)["node-limits"].verdict is Verdict.OK
+
+
+def stock(**pods: Any) -> Workload:
+    document = {
+        "metadata": {"name": "ebs-csi-controller", "namespace": "kube-system"},
+        "spec": {"template": {"spec": {"serviceAccountName": "ebs-csi-controller-sa"} | pods}},
+        "status": {"readyReplicas": 1},
+    }
+    return e.read(Workload, document)
+
+
+def hops(**changes: Any) -> Check:
+    seen = with_cluster(**changes)
+    near = replace(e.CLOUD, instances={e.INSTANCE: e.instance(hop_limit=1)})
+    return checked(replace(seen, cloud=near))["hop-limit"]
+
+
+def test_controllers_with_credentials_of_their_own_need_no_metadata_service():
+    account = {"name": "ebs-csi-controller-sa", "namespace": "kube-system"}
+    role = {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::123456789012:role/ebs"}}
+    accounts = [e.read(KubeObject, {"metadata": account | role})]
+    keys = [{"name": "plugin", "env": [{"name": "AWS_ACCESS_KEY_ID"}]}]
+    secret = [{"name": "plugin", "envFrom": [{"secretRef": {"name": "aws"}}]}]
+    agent = plugin("eks-pod-identity-agent")
+
+    assert hops(deployments=[stock()]).verdict is Verdict.WARNING
+    assert hops(deployments=[stock()], accounts=accounts).verdict is Verdict.SKIPPED
+    assert hops(deployments=[stock(containers=keys)]).verdict is Verdict.SKIPPED
+    assert hops(deployments=[stock(containers=secret)]).verdict is Verdict.SKIPPED
+    assert hops(deployments=[stock()], daemon_sets=[agent]).verdict is Verdict.SKIPPED
+
+
+@pytest.mark.parametrize(
+    ("check_id", "kind"),
+    [
+        ("hop-limit", "serviceaccounts"),
+        ("hop-limit", "deployments"),
+        ("orphans", "configmaps"),
+        ("orphans", "deployments"),
+    ],
+)
+def test_without_what_it_rests_on_a_check_is_unknown(check_id: str, kind: str):
+    seen = replace(SOUND, gaps={kind: f"{kind} is forbidden"})
+
+    assert checked(seen)[check_id].verdict is Verdict.UNKNOWN
+
+
+def test_a_volume_that_another_driver_names_is_no_orphan():
+    marks = {**tags.of_cluster("prod"), "CSIVolumeName": "pvc-1"}
+    free = e.volume(
+        tags=marks,
+        attachments=(),
+        state=VolumeState.AVAILABLE,
+        created_at=e.NOW - timedelta(days=3),
+    )
+    source = {"driver": "ebs.csi.eks.amazonaws.com", "volumeHandle": e.VOLUME}
+    other = e.read(PlacedVolume, {"metadata": {"name": "auto"}, "spec": {"csi": source}})
+
+    def found(*volumes: PlacedVolume) -> Check:
+        seen = with_cluster(volumes=[*volumes], cluster_id="prod")
+        return checked(replace(seen, cloud=replace(e.CLOUD, tagged=[free])))["orphans"]
+
+    assert found().verdict is Verdict.WARNING
+    assert found(other).verdict is Verdict.OK
+
+
+def snapshot(class_name: str = "", error: str = "") -> WatchedSnapshot:
+    document: dict[str, Any] = {
+        "metadata": {"name": "s", "namespace": "shop", "creationTimestamp": e.OLD},
+        "spec": {"volumeSnapshotClassName": class_name},
+        "status": {"error": {"message": error}} if error else {},
+    }
+    return e.read(WatchedSnapshot, document)
+
+
+def test_a_snapshot_that_somebody_refused_or_that_is_not_ours_misses_no_controller():
+    other = e.read(VolumeSnapshotClass, {"metadata": {"name": "efs"}, "driver": "efs.example"})
+
+    def found(made: WatchedSnapshot) -> Verdict:
+        seen = with_cluster(
+            custom_resources=crds(*(crd(each, "v1") for each in PLURALS)),
+            snapshots=[made],
+            snapshot_classes=[other],
+        )
+        return checked(seen)["snapshot-controller"].verdict
+
+    assert found(snapshot()) is Verdict.FAILED
+    assert found(snapshot("efs")) is Verdict.UNKNOWN
+    assert found(snapshot("gone", "the class gone does not exist")) is Verdict.UNKNOWN
+
+
+def deleting(driver: str, *finalizers: str) -> PlacedVolume:
+    about = {"name": "pv-x", "deletionTimestamp": e.OLD, "finalizers": [*finalizers]}
+    source = {"driver": driver, "volumeHandle": e.VOLUME}
+    return e.read(PlacedVolume, {"metadata": about, "spec": {"csi": source}})
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict"),
+    [
+        (deleting(e.DRIVER, "external-attacher/ebs-csi-aws-com"), Verdict.FAILED),
+        (deleting("efs.csi.aws.com", "external-attacher/efs-csi-aws-com"), Verdict.OK),
+        (
+            deleting(e.DRIVER, "kubernetes.io/pv-protection", "external-attacher/ebs-csi-aws-com"),
+            Verdict.OK,
+        ),
+    ],
+    ids=["stuck", "another driver's", "waits for its claim"],
+)
+def test_a_deletion_is_stuck_only_if_nothing_is_waited_for(made: PlacedVolume, verdict: Verdict):
+    assert checked(with_cluster(volumes=[made]))["stuck-deletions"].verdict is verdict
+
+
+def waiting(age: timedelta, error: str = "") -> Attachment:
+    document: dict[str, Any] = {
+        "metadata": {"name": "csi-1", "creationTimestamp": (e.NOW - age).isoformat()},
+        "spec": {
+            "attacher": e.DRIVER,
+            "nodeName": "node-1",
+            "source": {"persistentVolumeName": "pv-1"},
+        },
+        "status": {"attached": False} | ({"attachError": {"message": error}} if error else {}),
+    }
+    return e.read(Attachment, document)
+
+
+@pytest.mark.parametrize(
+    ("made", "verdict", "proof"),
+    [
+        (waiting(timedelta(seconds=5), "once"), Verdict.OK, "not attached yet"),
+        (waiting(timedelta(minutes=2)), Verdict.OK, "csi-1"),
+        (waiting(timedelta(minutes=2), "no room"), Verdict.WARNING, "no room"),
+        (waiting(timedelta(minutes=11), "no room"), Verdict.FAILED, "no room"),
+    ],
+    ids=["once", "waits", "fails", "stuck"],
+)
+def test_an_attachment_that_fails_is_told_before_it_is_stuck(
+    made: Attachment, verdict: Verdict, proof: str
+):
+    found = checked(with_cluster(attachments=[made]))["stuck-attachments"]
+
+    assert found.verdict is verdict
+    assert proof in found.proof
+
+
+def test_a_claim_for_a_volume_made_by_hand_needs_no_class():
+    def placed(**annotations: str) -> PlacedVolume:
+        about = {"name": "by-hand", "annotations": annotations}
+        source = {"driver": e.DRIVER, "volumeHandle": e.VOLUME}
+        spec = {"csi": source, "storageClassName": "manual"}
+        return e.read(PlacedVolume, {"metadata": about, "spec": spec})
+
+    def found(*volumes: PlacedVolume) -> Verdict:
+        seen = with_cluster(claims=[claim(storageClassName="manual")], volumes=[*volumes])
+        return checked(seen)["claims-of-no-class"].verdict
+
+    assert found() is Verdict.FAILED
+    assert found(placed(**{"pv.kubernetes.io/provisioned-by": e.DRIVER})) is Verdict.FAILED
+    assert found(placed()) is Verdict.OK
+
+
+def test_what_can_be_patched_is_not_deleted():
+    driver = {"metadata": {"name": e.DRIVER}, "spec": {"fsGroupPolicy": "None"}}
+    found = checked(with_cluster(csi_driver=e.read(CsiDriverSetup, driver)))["driver-object"]
+
+    assert found.verdict is Verdict.WARNING
+    assert found.remedy.startswith("kubectl patch csidriver")
 
 
 def test_unchecked_reviews_are_a_warning_and_none_is_well():
