@@ -11,6 +11,8 @@ from provisioner.model.reasons import ADVICE
 
 # Not tried again before an object changes.
 _FOR_GOOD = frozenset({Reason.INVALID_CLASS, Reason.INVALID_CLAIM, Reason.NOT_SUPPORTED})
+# What kubectl calls what our commands call otherwise.
+_KUBECTL = {"snapshot": "volumesnapshot", "content": "volumesnapshotcontent"}
 _QUOTA = re.compile(r"\bL-[0-9A-F]{8}\b")
 _CLASS = re.compile(r"[Cc]lass '([^']+)'")
 
@@ -68,7 +70,7 @@ def _for(said: Said) -> tuple[str, ...]:
     """The options of ``kubectl events`` for the object that it is about."""
     kind, _, key = said.about.partition(" ")
     namespace, _, name = key.rpartition("/")
-    word = {"snapshot": "volumesnapshot"}.get(kind, kind)
+    word = _KUBECTL.get(kind, kind)
     if not is_name(name) or not is_name(word):
         return ()
     # kubectl shows events of objects without a namespace in "default", where they are written.

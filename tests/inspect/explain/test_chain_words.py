@@ -146,6 +146,8 @@ def test_a_text_without_a_known_reason_says_who_acts_and_where_to_look():
     assert link.next == "kubelet, which tries again"
     assert link.command == "kubectl events -n shop --for pvc/data"
     assert link.remedy
+    content = reason_rules.link_of(replace(event, about="content c-1"), Cause.SNAPSHOT_WAITS)
+    assert content.command == "kubectl events -n default --for volumesnapshotcontent/c-1"
     written = replace(event, about="pvc shop/$(reboot)")
     assert reason_rules.link_of(written, Cause.NOT_MOUNTED).command == "kubectl events"
 
