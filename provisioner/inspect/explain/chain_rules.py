@@ -51,6 +51,7 @@ class Cause(StrEnum):
     MODIFYING = "VolumeChanges"
     # Persistent volumes.
     RELEASED = "Released"
+    STILL_BOUND = "VolumeStillBound"
     FINALIZER_STUCK = "FinalizerStuck"
     VOLUME_FAULTY = "VolumeInErrorState"
     # Who should be working.

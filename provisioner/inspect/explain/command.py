@@ -10,6 +10,7 @@ from provisioner.inspect.completion.objects import object_words
 from provisioner.inspect.explain.chain_rules import Cause
 from provisioner.inspect.explain.gathering.gatherer import Gatherer
 from provisioner.inspect.explain.printing import chain_words
+from provisioner.inspect.explain.printing.event_words import EVENTS
 from provisioner.inspect.explain.target_rules import explain as explained
 from provisioner.inspect.object_name_rules import object_name
 from provisioner.inspect.terminal import screen
@@ -41,7 +42,7 @@ def explain(*, words: tuple[str, ...], output: str, lease_namespace: str, target
 
     KIND is pod, pvc, pv, node or snapshot, and NAME may be NAMESPACE/NAME. The causes come first,
     each with where it can be seen; then who acts next, and what would help. `explain reason NAME`
-    says what a reason in an event, or a cause, means. The command only reads.
+    says what an event, a reason in its message, or a cause means. The command only reads.
 
     The exit code is 0 if nothing is wrong, 1 if something is or could not be read, and 2 for a
     wrong argument.
@@ -80,8 +81,9 @@ def _of_reason(names: tuple[str, ...], output: str) -> list[str]:
     return list(chain_words.advice_lines(reason, width=screen.text_width()))
 
 
-def _reason(name: str) -> Cause | Reason:
-    by_word: dict[str, Cause | Reason] = {each.lower(): each for each in (*Reason, *Cause)}
+def _reason(name: str) -> Cause | Reason | str:
+    every: tuple[Cause | Reason | str, ...] = (*EVENTS, *Reason, *Cause)
+    by_word = {each.lower(): each for each in every}
     if name.lower() in by_word:
         return by_word[name.lower()]
     near = difflib.get_close_matches(name.lower(), by_word, n=1)

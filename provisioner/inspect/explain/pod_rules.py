@@ -8,6 +8,7 @@ from datetime import timedelta
 from provisioner.inspect.explain import (
     attachment_rules,
     claim_rules,
+    deletion_rules,
     node_rules,
     reason_rules,
     refusal_rules,
@@ -16,6 +17,7 @@ from provisioner.inspect.explain import (
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.inspect.shell_words import shell
 from provisioner.model.errors import Reason
 
 # What also harms a pod that runs: kubelet has stopped telling.
@@ -25,6 +27,8 @@ _OF_THE_MACHINE = {
     Reason.INSTANCE_NOT_FOUND,
     Reason.INSTANCE_STATE,
 }
+# That of Jobs is removed by kube-controller-manager.
+_FINALIZERS = ("batch.kubernetes.io/", "orphan", "foregroundDeletion")
 _MOUNT_FAILED = ("FailedMount", "FailedMapVolume", "VolumeResizeFailed")
 # Before it had its node and its volumes, and what is told by volume.
 _OVER = ("FailedScheduling", "FailedAttachVolume", *_MOUNT_FAILED)
@@ -53,7 +57,7 @@ def chains(view: View) -> list[Chain]:
     node = view.node
     ill = node_rules.ill(view, node) if node else []
     if pod.deleting:
-        return _ending(pod, ill)
+        return _ending(view, pod, ill)
     if pod.status.phase == "Running":
         # A claim that is being deleted harms only the next pod.
         of_claims = [
@@ -168,14 +172,29 @@ def _not_scheduled(view: View, pod: WatchedPod) -> Link:
     )
 
 
-def _ending(pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
+def _ending(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
     ends = Link(
         Cause.POD_WAITS,
         f"Pod {pod.key} is ending, and its volumes are released only then.",
         Proof(f"pod {pod.key}, metadata.deletionTimestamp", str(pod.metadata.deletion_timestamp)),
         next="kubelet, which ends the containers and unmounts the volumes",
     )
-    return [each.then(ends) for each in ill] or [Chain((ends,), waits=True)]
+    if ill:
+        return [each.then(ends) for each in ill]
+    other = deletion_rules.foreign("pod", pod, _FINALIZERS)
+    if other is not None:
+        return [Chain((other, ends))]
+    if not deletion_rules.is_late(view, pod):
+        return [Chain((ends,), waits=True)]
+    late = deletion_rules.late(
+        "pod",
+        pod,
+        by=f"the kubelet of node {pod.node_name}",
+        remedy="Look at the pod's events and at the kubelet's log. Delete the pod by force only "
+        "if it certainly no longer runs there: it would lose its volumes while it writes.",
+        command=shell("kubectl", "-n", pod.metadata.namespace, "describe", "pod", pod.name),
+    )
+    return [Chain((late, ends))]
 
 
 def _starting(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:

@@ -46,7 +46,14 @@ def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
     """
     reason = said.reason
     if reason is None:
-        return Link(otherwise, sentence or said.text, proof_of(said))
+        return Link(
+            otherwise,
+            sentence or said.text,
+            proof_of(said),
+            next=f"{said.by or 'whoever says this'}, which tries again",
+            remedy="Correct what the message names.",
+            command=shell("kubectl", "events", *_for(said)),
+        )
     return Link(
         reason,
         meaning(reason),
@@ -55,6 +62,17 @@ def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
         remedy=remedy(reason),
         command=command_for(reason, said.text),
     )
+
+
+def _for(said: Said) -> tuple[str, ...]:
+    """The options of ``kubectl events`` for the object that it is about."""
+    kind, _, key = said.about.partition(" ")
+    namespace, _, name = key.rpartition("/")
+    word = {"snapshot": "volumesnapshot"}.get(kind, kind)
+    if not is_name(name) or not is_name(word):
+        return ()
+    # kubectl shows events of objects without a namespace in "default", where they are written.
+    return ("-n", namespace or "default", "--for", f"{word}/{name}")
 
 
 def who_acts(reason: Reason, until: datetime | None = None) -> str:

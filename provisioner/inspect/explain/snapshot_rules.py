@@ -2,7 +2,7 @@
 
 from datetime import timedelta
 
-from provisioner.inspect.explain import controller_rules, reason_rules
+from provisioner.inspect.explain import controller_rules, deletion_rules, reason_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import SnapshotView, View, newest
@@ -12,6 +12,7 @@ from provisioner.model.errors import Reason
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 
 _SERVED = "v1"
+_FINALIZERS = ("snapshot.storage.kubernetes.io/",)
 _BY_CONTROLLER = timedelta(seconds=5)
 _FAILED = (
     "SnapshotCreationFailed",
@@ -214,6 +215,17 @@ def _deleting(view: View, about: SnapshotView, snapshot: WatchedSnapshot) -> Cha
         return absent.then(going)
     if told is not None and told.reason is not None:
         return Chain((reason_rules.link_of(told, Cause.FINALIZER_STUCK), going))
+    other = deletion_rules.foreign("snapshot", snapshot, _FINALIZERS)
+    if other is not None:
+        return Chain((other, going))
+    if deletion_rules.is_late(view, snapshot):
+        remedy = (
+            f"Check that {_BY_GROUP} runs; it waits as long as a claim is being made from the "
+            "snapshot."
+        )
+        command = "kubectl get pods -A | grep snapshot-controller"
+        late = deletion_rules.late("snapshot", snapshot, _BY_GROUP, remedy, command)
+        return Chain((late, going))
     return Chain((going,), waits=True)
 
 

@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from provisioner.ec2 import account_rules
-from provisioner.inspect.explain import controller_rules, reason_rules
+from provisioner.inspect.explain import controller_rules, deletion_rules, reason_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import View, VolumeView, newest
+from provisioner.inspect.shell_words import shell
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_volume_id
 from provisioner.model.node_affinity import region_of
@@ -18,6 +19,7 @@ from provisioner.model.persistent_volume import (
 from provisioner.model.volume import AttachmentState, VolumeState
 
 _PROTECTION = "kubernetes.io/pv-protection"
+_RETAIN = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
 
 
 def chains(view: View, about: VolumeView) -> list[Chain]:
@@ -35,6 +37,8 @@ def chains(view: View, about: VolumeView) -> list[Chain]:
     if found.volume_id(view.driver) is None:
         return [_not_ours(view, found)]
     faults_ = faults(view, about)
+    if found.deleting and found.phase == "Bound":
+        return [_still_bound(found), *faults_]
     if found.phase in {"Released", "Failed"} or found.deleting:
         return [*(_ending(view, about, found) or faults_)]
     return faults_
@@ -253,15 +257,44 @@ def _stays(found: PlacedVolume) -> Link:
 
 def _last_finalizers(view: View, found: PlacedVolume) -> Chain:
     known = {PROVISIONER_FINALIZER, finalizer_of_attacher(view.driver), _PROTECTION}
-    foreign = [each for each in found.finalizers if each not in known]
-    if foreign:
-        link = Link(
-            Cause.FINALIZER_STUCK,
-            f"Somebody has not released PersistentVolume {found.name}: {', '.join(foreign)}.",
-            Proof(f"pv {found.name}, metadata.finalizers", ", ".join(found.finalizers)),
-            next="the controller that writes this finalizer, if it still runs",
-            remedy="Start that controller. Only if it is gone for good, remove its finalizer.",
-            command=f"kubectl get pv {found.name} -o jsonpath='{{.metadata.finalizers}}'",
-        )
-        return Chain((link, _stays(found)))
+    other = deletion_rules.foreign("pv", found, known)
+    if other is not None:
+        return Chain((other, _stays(found)))
+    if deletion_rules.is_late(view, found):
+        by, remedy = _holder(view, found)
+        return Chain((deletion_rules.late("pv", found, by, remedy), _stays(found)))
     return Chain((_stays(found),), waits=True)
+
+
+def _holder(view: View, found: PlacedVolume) -> tuple[str, str]:
+    """Who has to remove the finalizer that is left, and what helps."""
+    if PROVISIONER_FINALIZER in found.finalizers:
+        return (
+            "the controller, which deletes the volume in EC2 and then removes its finalizer",
+            "Look at the controller's log: it says nothing in events about this object.",
+        )
+    if finalizer_of_attacher(view.driver) in found.finalizers:
+        return (
+            "the controller, which removes its finalizer once nothing is attached",
+            "Look at the controller's log, unless another attacher has written the finalizer.",
+        )
+    return (
+        "kube-controller-manager, which protects volumes of claims",
+        "Check that kube-controller-manager runs.",
+    )
+
+
+def _still_bound(found: PlacedVolume) -> Chain:
+    """Kubernetes keeps what a claim is bound to; the pods of the claim work on."""
+    claim = found.spec.claim_ref
+    key = f"{claim.namespace}/{claim.name}" if claim else "unknown"
+    link = Link(
+        Cause.STILL_BOUND,
+        f"PersistentVolume {found.name} is being deleted, and claim {key} is still bound to it.",
+        Proof(f"pv {found.name}, spec.claimRef and status.phase", f"{key}; {found.phase}"),
+        next="you: the volume goes once the claim is deleted; until then its pods can use it",
+        remedy="If the data are no longer needed, delete the claim. If they are, set the reclaim "
+        "policy to Retain first: a deletion cannot be taken back.",
+        command=shell("kubectl", "patch", "pv", found.name, "-p", _RETAIN),
+    )
+    return Chain((link,))

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
 
 from provisioner.inspect.commands import ebs
-from provisioner.inspect.explain import target_rules
+from provisioner.inspect.explain import reason_rules, target_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Explanation, Link, Proof
 from provisioner.inspect.explain.printing import chain_words
-from provisioner.inspect.explain.printing.cause_words import MEANING
+from provisioner.inspect.explain.printing.cause_words import MEANING, REMEDY
+from provisioner.inspect.explain.printing.event_words import EVENTS
 from provisioner.model.errors import Reason
 from provisioner.model.reasons import ADVICE
-from tests.inspect.explain.views import claim_view, refused, view
+from tests.inspect.explain.views import claim_view, refused, said, view
 
 MISSING = Chain(
     (
@@ -112,6 +114,40 @@ def test_each_cause_can_be_explained():
     code, text = run("reason", "NodesFull")
     assert code == 0
     assert "take no more volumes." in text
+
+
+def test_each_cause_has_its_own_remedy():
+    assert REMEDY.keys() == set(Cause)
+    code, text = run("reason", "NodesFull")
+    assert code == 0
+    assert "what helps: Add a node" in text
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ProvisioningFailed", "FailedMount", "FailedAttachVolume", "failedscheduling"),
+        *("VolumeResizeFailed", "InstanceUnknown", "SnapshotCreationFailed"),
+    ],
+)
+def test_the_reason_of_an_event_can_be_explained(name: str):
+    code, text = run("reason", name)
+    assert code == 0
+    assert "what helps: " in " ".join(text.split())
+
+
+def test_an_event_has_no_reason_that_stands_in_its_message():
+    assert not EVENTS.keys() & {each.value for each in (*Reason, *Cause)}
+
+
+def test_a_text_without_a_known_reason_says_who_acts_and_where_to_look():
+    event = said("no such thing", by="kubelet")
+    link = reason_rules.link_of(event, Cause.NOT_MOUNTED)
+    assert link.next == "kubelet, which tries again"
+    assert link.command == "kubectl events -n shop --for pvc/data"
+    assert link.remedy
+    written = replace(event, about="pvc shop/$(reboot)")
+    assert reason_rules.link_of(written, Cause.NOT_MOUNTED).command == "kubectl events"
 
 
 def test_a_reason_for_programs():

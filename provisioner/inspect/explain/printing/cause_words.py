@@ -1,4 +1,4 @@
-"""What each cause means that is no reason of an event: docs/explain.md and ``explain reason``."""
+"""What each cause means that is no reason of an event, and what helps: for ``explain reason``."""
 
 from provisioner.inspect.explain.chain_rules import Cause
 
@@ -39,6 +39,7 @@ MEANING: dict[Cause, str] = {
     Cause.FILE_SYSTEM_WAITS: "The volume has grown; its file system grows while a pod uses it.",
     Cause.MODIFYING: "The volume does not have its VolumeAttributesClass yet.",
     Cause.RELEASED: "The claim of the PersistentVolume is gone.",
+    Cause.STILL_BOUND: "The PersistentVolume is being deleted, and its claim is still bound.",
     Cause.FINALIZER_STUCK: "The object is being deleted, and a finalizer keeps it.",
     Cause.VOLUME_FAULTY: "EC2 has lost the volume.",
     Cause.NO_CONTROLLER: "Nobody holds the lease: no controller works.",
@@ -60,8 +61,76 @@ MEANING: dict[Cause, str] = {
     Cause.SNAPSHOT_WAITS: "The snapshot is not ready yet.",
 }
 
+REMEDY: dict[Cause, str] = {
+    Cause.OBJECT_MISSING: "Check the name and the namespace.",
+    Cause.ADMISSION_DENIED: "Correct what the webhook or the policy names.",
+    Cause.RESOURCE_QUOTA: "Raise the quota, or delete what is not needed in the namespace.",
+    Cause.WEBHOOK_UNREACHABLE: "Look at the webhook's Service, its pods and its caBundle.",
+    Cause.CLAIM_MISSING: "Create the claim, or correct its name in the pod.",
+    Cause.CLAIM_NOT_BOUND: "Explain the claim: its own cause comes first.",
+    Cause.NO_NODE_IN_ZONE: "Add a node in the zone, or restore a snapshot into another zone.",
+    Cause.POD_EXCLUDES_ZONE: "Let the pod run in the zone of its volume.",
+    Cause.ZONES_DIFFER: "Restore a snapshot of one volume into the zone of the other.",
+    Cause.NODES_FULL: "Add a node, or use an instance type that takes more volumes.",
+    Cause.TAINTED: "Remove the taint, or add a toleration to the pod.",
+    Cause.UNSCHEDULABLE: "Free what the scheduler's message names, or add a node.",
+    Cause.NOT_SCHEDULED: "Nothing at first. If it stays: check that kube-scheduler runs.",
+    Cause.POD_WAITS: "Explain the pod: the cause comes first.",
+    Cause.CONTAINER_FAILS: "Look at the pod's events and logs: its volumes are there.",
+    Cause.NOT_ATTACHED: "Nothing for a moment. If it stays: read attachError of the "
+    "VolumeAttachment.",
+    Cause.OTHER_NODE: "Delete the pod that uses the volume on the other node.",
+    Cause.ATTACHMENT_STUCK: "Start the controller that writes the finalizer; remove a "
+    "finalizer only if its controller is gone for good.",
+    Cause.ATTACHMENT_UNKNOWN: "Delete the pod, so that the volume is attached again.",
+    Cause.ATTACHMENT_MISSING: "Check that kube-controller-manager runs.",
+    Cause.NOT_MOUNTED: "Correct what kubelet's message names.",
+    Cause.WAITS_FOR_POD: "Nothing: create a pod that uses the claim.",
+    Cause.CLASS_NONE: "Mark a StorageClass as the default one, or create the claim with a class.",
+    Cause.CLASS_NOT_OURS: "Ask the other driver's controller.",
+    Cause.VOLUME_MISSING: "Create the PersistentVolume, or create the claim again without "
+    "volumeName.",
+    Cause.VOLUME_TAKEN: "Name another PersistentVolume in a new claim, or free this one.",
+    Cause.POPULATOR_MISSING: "Install the populator, or create the claim without this source.",
+    Cause.SOURCE_MISSING: "Create the source, or name another one.",
+    Cause.SOURCE_NOT_READY: "Nothing: it continues once the source is ready.",
+    Cause.CLAIM_LOST: "Restore a snapshot into a new claim, or create the PersistentVolume again.",
+    Cause.CLAIM_IN_USE: "Delete the pod that uses the claim.",
+    Cause.PROVISIONING: "Nothing for a minute. If it stays: look at the controller's log.",
+    Cause.GROWS: "Nothing: EC2 and then kubelet do it.",
+    Cause.FILE_SYSTEM_WAITS: "Start a pod that uses the claim.",
+    Cause.MODIFYING: "Nothing: EC2 does it.",
+    Cause.RELEASED: "Nothing with reclaim policy Delete. With Retain: delete the "
+    "object and the volume if the data are no longer needed.",
+    Cause.STILL_BOUND: "Delete the claim; to keep the data, set the reclaim policy to Retain "
+    "first.",
+    Cause.FINALIZER_STUCK: "Start the controller that writes the finalizer; remove a "
+    "finalizer only if its controller is gone for good.",
+    Cause.VOLUME_FAULTY: "Restore the newest snapshot into a new claim.",
+    Cause.NO_CONTROLLER: "Start the controller, or find out why its pods do not run.",
+    Cause.LEASE_EXPIRED: "Start the controller again; leave the lease, it is taken over by itself.",
+    Cause.LEASE_SPLIT: "Let only one driver's controller run.",
+    Cause.NODE_GONE: "Delete the pod, so that it starts on another node.",
+    Cause.NODE_NOT_READY: "Look at the node's conditions and at its kubelet.",
+    Cause.NODE_PLUGIN_FAILS: "Look at the log of the node plugin's pod.",
+    Cause.DRIVER_NOT_REGISTERED: "Look at the node plugin's pod on the node; it registers the "
+    "driver.",
+    Cause.STARTUP_TAINT: "Correct what keeps the node plugin from starting there.",
+    Cause.LIMIT_UNKNOWN: "Restart the node plugin's pod on the node.",
+    Cause.NODE_FULL: "Use another node.",
+    Cause.NO_ZONE_LABEL: "Label the node with the zone of its instance.",
+    Cause.WRONG_ZONE_LABEL: "Correct the label; volumes are made where it says.",
+    Cause.NO_SNAPSHOT_KINDS: "Install the CRDs and the snapshot-controller of external-snapshotter "
+    "8.",
+    Cause.NO_SNAPSHOT_CONTROLLER: "Install or start the snapshot-controller of "
+    "external-snapshotter.",
+    Cause.SNAPSHOT_CLASS_MISSING: "Create the class, then create the snapshot again.",
+    Cause.CONTENT_MISSING: "Create a content with the id of EC2's snapshot, and a snapshot of it.",
+    Cause.SNAPSHOT_WAITS: "Nothing while EC2 copies the data; explain the snapshot.",
+}
+
 
 def markdown() -> str:
     """The table of docs/explain.md."""
-    rows = (f"| `{cause}` | {meaning} |" for cause, meaning in MEANING.items())
-    return "\n".join(("| cause | meaning |", "|---|---|", *rows))
+    rows = (f"| `{each}` | {MEANING[each]} | {REMEDY[each]} |" for each in MEANING)
+    return "\n".join(("| cause | meaning | what helps |", "|---|---|---|", *rows))

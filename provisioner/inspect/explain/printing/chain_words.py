@@ -5,7 +5,8 @@ from typing import Any
 
 from provisioner.inspect.explain import reason_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Explanation, Link
-from provisioner.inspect.explain.printing.cause_words import MEANING
+from provisioner.inspect.explain.printing.cause_words import MEANING, REMEDY
+from provisioner.inspect.explain.printing.event_words import EVENTS
 from provisioner.inspect.terminal.table_rules import wrapped
 from provisioner.model.errors import Reason
 from provisioner.model.sentences import printable
@@ -90,7 +91,7 @@ def _link(link: Link) -> dict[str, Any]:
     }
 
 
-def advice_lines(cause: Cause | Reason, *, width: int) -> Iterator[str]:
+def advice_lines(cause: Cause | Reason | str, *, width: int) -> Iterator[str]:
     """What ``explain reason`` says."""
     yield str(cause)
     meaning, remedy = _advice_on(cause)
@@ -99,13 +100,15 @@ def advice_lines(cause: Cause | Reason, *, width: int) -> Iterator[str]:
         yield from wrapped(f"what helps: {remedy}", width=width, indent=_INDENT)
 
 
-def advice_json(cause: Cause | Reason) -> dict[str, str]:
+def advice_json(cause: Cause | Reason | str) -> dict[str, str]:
     """The same for programs."""
     meaning, remedy = _advice_on(cause)
     return {"reason": str(cause), "meaning": meaning, "remedy": remedy}
 
 
-def _advice_on(cause: Cause | Reason) -> tuple[str, str]:
+def _advice_on(cause: Cause | Reason | str) -> tuple[str, str]:
     if isinstance(cause, Cause):
-        return MEANING[cause], "explain the object: it says what helps there."
+        return MEANING[cause], REMEDY[cause]
+    if not isinstance(cause, Reason):
+        return EVENTS[cause]
     return reason_rules.meaning(cause), reason_rules.remedy(cause)

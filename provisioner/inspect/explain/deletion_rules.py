@@ -1,0 +1,65 @@
+"""Why an object that is being deleted is still there: whose finalizer keeps it, and how long."""
+
+from collections.abc import Collection
+from datetime import timedelta
+
+from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at, time_of
+from provisioner.inspect.explain.view_rules import View
+from provisioner.inspect.shell_words import shell
+from provisioner.model.meta import KubeObject
+
+# Longer than a pod may take to end as a rule, and than EC2 needs for a detachment.
+_USUAL = timedelta(minutes=5)
+
+
+def is_late(view: View, obj: KubeObject) -> bool:
+    """Whether the deletion takes longer than it should, so that it no longer only waits."""
+    began = time_of(obj.metadata.deletion_timestamp)
+    return began is not None and view.now - began > _USUAL
+
+
+def foreign(kind: str, obj: KubeObject, known: Collection[str]) -> Link | None:
+    """A finalizer of neither this driver nor Kubernetes; None if there is none.
+
+    Args:
+        kind: as commands name it: "pv".
+        obj: being deleted.
+        known: finalizers, or how they begin, whose owners are known.
+    """
+    others = [each for each in obj.finalizers if not each.startswith(tuple(known))]
+    if not others:
+        return None
+    return Link(
+        Cause.FINALIZER_STUCK,
+        f"Somebody has not released {kind} {obj.key}: {', '.join(others)}.",
+        Proof(f"{kind} {obj.key}, metadata.finalizers", ", ".join(obj.finalizers)),
+        next="the controller that writes this finalizer, if it still runs",
+        remedy="Start that controller. Only if it is gone for good, remove its finalizer.",
+        command=_finalizers(kind, obj),
+    )
+
+
+def late(kind: str, obj: KubeObject, by: str, remedy: str, command: str = "") -> Link:
+    """Its owner is known, and takes too long."""
+    began = at(time_of(obj.metadata.deletion_timestamp))
+    minutes = _USUAL.seconds // 60
+    return Link(
+        Cause.FINALIZER_STUCK,
+        f"The deletion of {kind} {obj.key} began more than {minutes} minutes ago and has not "
+        "ended.",
+        Proof(
+            f"{kind} {obj.key}, metadata.deletionTimestamp and finalizers",
+            f"{began}; {', '.join(obj.finalizers) or 'none'}",
+        ),
+        next=by,
+        remedy=remedy,
+        command=command or _finalizers(kind, obj),
+    )
+
+
+def _finalizers(kind: str, obj: KubeObject) -> str:
+    namespace = obj.metadata.namespace
+    where = ("-n", namespace) if namespace else ()
+    word = {"snapshot": "volumesnapshot"}.get(kind, kind)
+    output = "jsonpath={.metadata.finalizers}"
+    return shell("kubectl", *where, "get", word, obj.name, "-o", output)
