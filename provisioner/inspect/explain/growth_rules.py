@@ -12,6 +12,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.decision import Settled
 from provisioner.model.errors import Reason
 from provisioner.model.modification import Modification, ModificationState, Shape
+from provisioner.model.names import MODIFICATIONS
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume import GIB
 
@@ -150,8 +151,7 @@ def _budget(volume: VolumeView) -> Link | None:
         Reason.MODIFICATION_LIMIT,
         "The volume's four modifications in 24 hours are used up.",
         Proof(
-            f"pv {volume.name}, annotation ebs-provisioner.io/modifications; "
-            "EC2 DescribeVolumesModifications",
+            f"pv {volume.name}, annotation {MODIFICATIONS}; EC2 DescribeVolumesModifications",
             f"0 left until {at(volume.more_at)}",
         ),
         next=reason_rules.who_acts(Reason.MODIFICATION_LIMIT, volume.more_at),
