@@ -55,6 +55,22 @@ def _region(seen: Evidence) -> Finding:
     )
 
 
+def _controller_region(seen: Evidence) -> Finding:
+    told, region = dict(_regions(seen)), seen.cluster.controller_region
+    if not region:
+        return skipped("no Deployment of the controller names a Region")
+    if not told:
+        return skipped("no Node or PersistentVolume says in which Region it is")
+    if region in told:
+        return ok(f"{region}; {told[region]}")
+    return Finding(
+        Verdict.FAILED,
+        f"the controller is set to {region}, but {next(iter(told.values()))}",
+        "correct --region or AWS_REGION in the controller's Deployment or ConfigMap, or set "
+        "neither: the controller then takes the Region of the Nodes",
+    )
+
+
 def _regions(seen: Evidence) -> Iterator[tuple[str, str]]:
     """Region and who says so; the last of each wins."""
     for each in seen.cluster.volumes:
@@ -136,6 +152,12 @@ RULES = (
         "EC2 is asked in the Region of the cluster",
         ("nodes", "persistentvolumes", "EC2"),
         _region,
+    ),
+    Rule(
+        "controller-region",
+        "the controller works in the Region of the cluster",
+        ("nodes", "persistentvolumes", "deployments", "configmaps"),
+        _controller_region,
     ),
     Rule(
         "account",

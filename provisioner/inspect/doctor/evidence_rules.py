@@ -43,6 +43,7 @@ class ClusterEvidence:
         accounts: ServiceAccounts of the controllers, ours and the stock driver's.
         account: the ServiceAccount of our controller, None if it is not known.
         cluster_id: of our controller; None if it is not known.
+        controller_region: that our controller is set to; "" for none, None if it is not known.
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
             metrics cannot be read.
@@ -69,6 +70,7 @@ class ClusterEvidence:
     accounts: Sequence[KubeObject] = ()
     account: KubeObject | None = None
     cluster_id: str | None = None
+    controller_region: str | None = None
     server_version: str = ""
     unchecked: Mapping[str, float] | None = None
 
@@ -82,6 +84,7 @@ class SeenInstance:
         volume_ids: attached, the root volume among them.
         most_volumes: how many its type takes, root included and network interfaces aside; None if
             that is not known.
+        has_profile: whether it has an instance profile, which holds a role.
     """
 
     instance_id: str
@@ -91,6 +94,7 @@ class SeenInstance:
     hop_limit: int | None = None
     volume_ids: tuple[str, ...] = ()
     most_volumes: int | None = None
+    has_profile: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from provisioner.inspect.doctor.evidence_rules import (
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controller_rules import ours, stock_controllers
-from provisioner.inspect.reading.controllers import cluster_id_of
+from provisioner.inspect.reading.controllers import cluster_id_of, region_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
 from provisioner.inspect.reading.setup_kind_rules import DataObject, EndpointSlice, Workload
@@ -133,7 +133,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
     names = (*lease_names(driver), SNAPSHOT_LEASE)
     mine = ours(deployments, _CONTROLLER)
-    account, cluster_id = await _controller(cluster, mine)
+    account, cluster_id, region = await _controller(cluster, mine)
     accounts = await _accounts(cluster, [*mine, *stock_controllers(deployments)])
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
@@ -161,6 +161,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         accounts=accounts,
         account=account,
         cluster_id=cluster_id,
+        controller_region=region,
     )
 
 
@@ -212,14 +213,15 @@ async def _unchecked(cluster: Cluster, webhooks: list[Any]) -> dict[str, float] 
 
 async def _controller(
     cluster: Cluster, controllers: list[Workload]
-) -> tuple[KubeObject | None, str | None]:
-    """The ServiceAccount and the cluster id of our controller."""
+) -> tuple[KubeObject | None, str | None, str | None]:
+    """The ServiceAccount, the cluster id and the Region of our controller."""
     if not controllers:
-        return None, None
+        return None, None, None
     controller = controllers[0]
     namespace, pods = controller.metadata.namespace, controller.spec.template.spec
     account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
-    return account, await cluster_id_of(cluster, controller)
+    region = await region_of(cluster, controller)
+    return account, await cluster_id_of(cluster, controller), region
 
 
 async def _accounts(cluster: Cluster, controllers: list[Workload]) -> list[KubeObject]:
