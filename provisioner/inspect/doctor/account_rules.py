@@ -56,19 +56,21 @@ def _region(seen: Evidence) -> Finding:
 
 
 def _controller_region(seen: Evidence) -> Finding:
-    told, region = dict(_regions(seen)), seen.cluster.controller_region
-    if not region:
-        return skipped("no Deployment of the controller names a Region")
+    told, regions = dict(_regions(seen)), seen.cluster.controller_regions
+    if not regions:
+        return skipped("no Deployment of a controller names a Region")
     if not told:
         return skipped("no Node or PersistentVolume says in which Region it is")
-    if region in told:
-        return ok(f"{region}; {told[region]}")
-    return Finding(
-        Verdict.FAILED,
-        f"the controller is set to {region}, but {next(iter(told.values()))}",
+    problems = [
+        f"Deployment {key} is set to {region}, but {next(iter(told.values()))}"
+        for key, region in sorted(regions.items())
+        if region not in told
+    ]
+    remedy = (
         "correct --region or AWS_REGION in the controller's Deployment or ConfigMap, or set "
-        "neither: the controller then takes the Region of the Nodes",
+        "neither: the controller then takes the Region of the Nodes"
     )
+    return judged(problems, ", ".join(f"{k}: {regions[k]}" for k in sorted(regions)), remedy)
 
 
 def _regions(seen: Evidence) -> Iterator[tuple[str, str]]:

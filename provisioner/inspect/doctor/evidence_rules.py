@@ -43,7 +43,7 @@ class ClusterEvidence:
         accounts: ServiceAccounts of the controllers, ours and the stock driver's.
         account: the ServiceAccount of our controller, None if it is not known.
         cluster_id: of our controller; None if it is not known.
-        controller_region: that our controller is set to; "" for none, None if it is not known.
+        controller_regions: that controllers are set to, by their Deployments; only those known.
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
             metrics cannot be read.
@@ -70,7 +70,7 @@ class ClusterEvidence:
     accounts: Sequence[KubeObject] = ()
     account: KubeObject | None = None
     cluster_id: str | None = None
-    controller_region: str | None = None
+    controller_regions: Mapping[str, str] = field(default_factory=dict)
     server_version: str = ""
     unchecked: Mapping[str, float] | None = None
 

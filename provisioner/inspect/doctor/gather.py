@@ -133,8 +133,9 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
     names = (*lease_names(driver), SNAPSHOT_LEASE)
     mine = ours(deployments, _CONTROLLER)
-    account, cluster_id, region = await _controller(cluster, mine)
-    accounts = await _accounts(cluster, [*mine, *stock_controllers(deployments)])
+    account, cluster_id = await _controller(cluster, mine)
+    controllers = [*mine, *stock_controllers(deployments)]
+    accounts = await _accounts(cluster, controllers)
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
         csi_nodes=await cluster.every(CSI_NODES),
@@ -161,7 +162,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         accounts=accounts,
         account=account,
         cluster_id=cluster_id,
-        controller_region=region,
+        controller_regions=await _regions(cluster, controllers),
     )
 
 
@@ -213,15 +214,20 @@ async def _unchecked(cluster: Cluster, webhooks: list[Any]) -> dict[str, float] 
 
 async def _controller(
     cluster: Cluster, controllers: list[Workload]
-) -> tuple[KubeObject | None, str | None, str | None]:
-    """The ServiceAccount, the cluster id and the Region of our controller."""
+) -> tuple[KubeObject | None, str | None]:
+    """The ServiceAccount and the cluster id of our controller."""
     if not controllers:
-        return None, None, None
+        return None, None
     controller = controllers[0]
     namespace, pods = controller.metadata.namespace, controller.spec.template.spec
     account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
-    region = await region_of(cluster, controller)
-    return account, await cluster_id_of(cluster, controller), region
+    return account, await cluster_id_of(cluster, controller)
+
+
+async def _regions(cluster: Cluster, controllers: Iterable[Workload]) -> dict[str, str]:
+    """The Regions that controllers are set to, by the keys of their Deployments."""
+    found = {each.key: await region_of(cluster, each) for each in controllers}
+    return {key: region for key, region in found.items() if region}
 
 
 async def _accounts(cluster: Cluster, controllers: list[Workload]) -> list[KubeObject]:

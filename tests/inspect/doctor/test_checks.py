@@ -247,8 +247,8 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
     (
         "controller-region",
         Verdict.FAILED,
-        with_cluster(controller_region="eu-west-1"),
-        "set to eu-west-1, but Node node-1 is in us-east-1a",
+        with_cluster(controller_regions={"ebs/controller": "eu-west-1"}),
+        "Deployment ebs/controller is set to eu-west-1, but Node node-1 is in us-east-1a",
     ),
     (
         "stuck-deletions",
@@ -668,14 +668,11 @@ def test_credentials_of_a_controller_come_from_its_environment_its_account_or_it
     assert checked(SOUND)["controller-credentials"].verdict is Verdict.OK
 
 
-@pytest.mark.parametrize(
-    ("region", "verdict"),
-    [("us-east-1", Verdict.OK), ("", Verdict.SKIPPED), (None, Verdict.SKIPPED)],
-)
-def test_the_controller_may_name_the_region_of_the_nodes_or_none(
-    region: str | None, verdict: Verdict
-):
-    assert checked(with_cluster(controller_region=region))["controller-region"].verdict is verdict
+def test_a_controller_may_name_the_region_of_the_nodes_or_none():
+    named = with_cluster(controller_regions={"ebs/controller": "us-east-1"})
+
+    assert checked(named)["controller-region"].verdict is Verdict.OK
+    assert checked(SOUND)["controller-region"].verdict is Verdict.SKIPPED
 
 
 @pytest.mark.parametrize(
