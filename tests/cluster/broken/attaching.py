@@ -217,25 +217,30 @@ async def _unregister(place: Place, instance: Instance) -> None:
 @asynccontextmanager
 async def taint_left(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
-        path = f"{CSI_NODES}/{instance.private_dns_name}"
-        driver = (await place.api.get(path))["spec"]["drivers"][0]
-        # A driver's entry cannot be changed, so it is registered again without its limit.
-        await _unregister(place, instance)
-        del driver["allocatable"]
-        await place.api.patch(path, {"spec": {"drivers": [driver]}})
-        await quiet_nodes.start_plugin(place, instance)
-        node = quiet_nodes.path_of(instance)
-        taint = {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
-        old = (await place.api.get(node))["spec"].get("taints") or []
-        await place.api.patch(node, {"spec": {"taints": [*old, taint]}})
+        await without_limit(place, instance)
         yield f"node {instance.private_dns_name}"
+
+
+async def without_limit(place: Place, instance: Instance) -> None:
+    """Have a node plugin that reports no limit of volumes, and the taint that waits for one."""
+    path = f"{CSI_NODES}/{instance.private_dns_name}"
+    driver = (await place.api.get(path))["spec"]["drivers"][0]
+    # A driver's entry cannot be changed, so it is registered again without its limit.
+    await _unregister(place, instance)
+    del driver["allocatable"]
+    await place.api.patch(path, {"spec": {"drivers": [driver]}})
+    await quiet_nodes.start_plugin(place, instance)
+    node = quiet_nodes.path_of(instance)
+    taint = {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
+    old = (await place.api.get(node))["spec"].get("taints") or []
+    await place.api.patch(node, {"spec": {"taints": [*old, taint]}})
 
 
 @broken("The node has no zone label", "ZoneLabelMissing", check="zone-labels")
 @asynccontextmanager
 async def no_zone(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
-        await _label(place, instance, None)
+        await zone_label(place, instance, None)
         yield f"node {instance.private_dns_name}"
 
 
@@ -245,11 +250,12 @@ async def no_zone(place: Place) -> AsyncIterator[str]:
 @asynccontextmanager
 async def wrong_zone(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
-        await _label(place, instance, "us-east-1b")
+        await zone_label(place, instance, "us-east-1b")
         yield f"node {instance.private_dns_name}"
 
 
-async def _label(place: Place, instance: Instance, zone: str | None) -> None:
+async def zone_label(place: Place, instance: Instance, zone: str | None) -> None:
+    """Set or remove the labels that say in which zone a node is."""
     keys = ("topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
     labels = {"metadata": {"labels": dict.fromkeys(keys, zone)}}
     await place.api.patch(f"{NODES}/{instance.private_dns_name}", labels)

@@ -156,26 +156,10 @@ async def source_too_large(place: Place) -> AsyncIterator[str]:
         await place.remove(f"{place.claims}/small")
 
 
-@broken(
-    "One claim of a pod has no class, the other an impossible one", "ClassNotFound", "InvalidClass"
-)
-@asynccontextmanager
-async def two_at_once(place: Place) -> AsyncIterator[str]:
-    await place.claim(f"{place.name}-nowhere")
-    await place.claim(await place.storage_class(parameters={"type": "gp3", "iops": "many"}), "more")
-    await kubernetes_says(place, "ProvisioningFailed", "not found")
-    await place.told("InvalidClass", name="more")
-    volumes = [
-        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")
-    ]
-    pod = await place.pod({"metadata": {"name": "both"}}, volumes=volumes)
-    yield await _unscheduled(place, pod, "unbound immediate")
-
-
 # -- pods that the scheduler places nowhere
 
 
-async def _unscheduled(place: Place, pod: Json, words: str) -> str:
+async def unscheduled(place: Place, pod: Json, words: str) -> str:
     name = pod["metadata"]["name"]
     await kubernetes_says(place, "FailedScheduling", words, name=name)
     return f"pod {name}"
@@ -187,7 +171,7 @@ async def selects_another_zone(place: Place) -> AsyncIterator[str]:
     await quiet_nodes.a_volume(place)
     selector = {copies.ZONE_LABEL: "us-east-1b"}
     pod = await place.pod({"metadata": {"name": "data"}}, nodeSelector=selector)
-    yield await _unscheduled(place, pod, ELSEWHERE)
+    yield await unscheduled(place, pod, ELSEWHERE)
 
 
 @broken("Two volumes of one pod are in different zones", "VolumesInDifferentZones")
@@ -199,7 +183,7 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
         {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")
     ]
     pod = await place.pod({"metadata": {"name": "both"}}, volumes=volumes)
-    yield await _unscheduled(place, pod, ELSEWHERE)
+    yield await unscheduled(place, pod, ELSEWHERE)
 
 
 @broken("No node in the volume's zone takes another volume", "NodesFull", check="node-limits")
@@ -215,6 +199,6 @@ async def nodes_are_full(place: Place) -> AsyncIterator[str]:
             nodeSelector={"kubernetes.io/hostname": instance.private_dns_name},
             tolerations=[{"operator": "Exists"}],
         )
-        yield await _unscheduled(place, pod, "max volume count")
+        yield await unscheduled(place, pod, "max volume count")
         for each in (first, pod):
             await quiet_nodes.end_pod(place, each["metadata"]["name"])

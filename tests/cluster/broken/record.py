@@ -6,11 +6,12 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 
+from tests.cluster.cluster import Json
 from tests.cluster.place import Place
 
 Make = Callable[[Place], AbstractAsyncContextManager[str]]
-"""Breaks something, waits until its symptom shows, gives the object to explain ("pvc data"; for
-``doctor`` alone its arguments), and takes it back at the end."""
+"""Breaks something, waits until its symptom shows, gives the object to explain ("pvc data"; "" for
+none), and takes it back at the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,17 +24,23 @@ class Broken:
         causes: the ids of the first links of the chains that ``explain`` tells, one for each cause;
             none if no object shows it.
         check: the id of the check of ``doctor`` that fails or warns; "" if none looks at it.
+        arguments: with which ``doctor`` looks.
     """
 
     what: str
     make: Make
     causes: tuple[str, ...]
     check: str = ""
+    arguments: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
         """For pytest: without spaces."""
         return self.what.replace(" ", "_")
+
+    def is_found(self, checks: dict[str, Json]) -> bool:
+        """Whether its check complains."""
+        return checks.get(self.check, {}).get("verdict") in {"failed", "warning"}
 
 
 class Matrix:
@@ -42,11 +49,13 @@ class Matrix:
     def __init__(self) -> None:
         self.ways: list[Broken] = []
 
-    def broken(self, what: str, *causes: str, check: str = "") -> Callable[[Make], Make]:
+    def broken(
+        self, what: str, *causes: str, check: str = "", arguments: tuple[str, ...] = ()
+    ) -> Callable[[Make], Make]:
         """Add a way."""
 
         def added(make: Make) -> Make:
-            self.ways.append(Broken(what, make, causes, check))
+            self.ways.append(Broken(what, make, causes, check, arguments))
             return make
 
         return added

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from tests.cluster.broken import alone, attaching, claims, healthy, refused, setup, snapshots
+from tests.cluster.broken import (
+    attaching,
+    claims,
+    healthy,
+    keys,
+    outage,
+    pairs,
+    refused,
+    setup,
+    snapshot_setup,
+    snapshots,
+)
 from tests.cluster.broken.record import Broken
 
 HEALTHY = healthy.matrix.ways
-TOGETHER = [way for each in (refused, claims, attaching, snapshots) for way in each.matrix.ways]
-ALONE = alone.matrix.ways
+TOGETHER = [
+    way for each in (refused, claims, attaching, snapshots, pairs) for way in each.matrix.ways
+]
+KEYS = keys.matrix.ways
+KILLED = outage.killed.ways
+RELEASED = outage.released.ways
+SNAPSHOT_SETUP = snapshot_setup.matrix.ways
 SETUP = setup.matrix.ways
 MISSES: frozenset[str] = frozenset()
 """Whose cause is not named, exactly."""
@@ -23,7 +39,7 @@ def _row(way: Broken) -> str:
 
 def broken() -> str:
     """Each way in which a cluster is broken, with what names it."""
-    rows = [_row(way) for way in (*TOGETHER, *ALONE, *SETUP)]
+    rows = [_row(way) for way in (*TOGETHER, *KEYS, *KILLED, *RELEASED, *SNAPSHOT_SETUP, *SETUP)]
     return "\n".join(("| what is broken | `explain` | `doctor` |", "|---|---|---|", *rows))
 
 
