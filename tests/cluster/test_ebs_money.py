@@ -154,8 +154,10 @@ async def test_nothing_is_deleted_of_a_cluster_that_may_be_alive(
 
 
 async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
-    sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand
+    sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand, tmp_path: Path
 ):
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"format": 1, "currency": "EUR", "regions": {}}')
     fast = made(hand, A, Size=100, Iops=6_000, Throughput=250)
     old = made(hand, A, Size=100, VolumeType="gp2")
     hand.ec2.create_snapshot(VolumeId=fast, TagSpecifications=[])
@@ -169,6 +171,7 @@ async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
         text = await run(sandbox, "cost", "-n", namespace, "-o", "json", "--by", "type")
         rows = await run(sandbox, "cost", "-n", namespace, "-o", "csv")
         nowhere = await run(sandbox, "cost", "-n", namespace, "--prices", "/nowhere")
+        unknown = await run(sandbox, "cost", "-n", namespace, "--prices", str(prices))
         wrong = await run(sandbox, "cost", "--by", "colour")
     finally:
         for name in names:
@@ -183,6 +186,11 @@ async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
     assert found[fast]["claim"] == "data"
     assert float(found[old]["gp3_saving"]) == 2.0
     assert (nowhere[0], "No such file" in nowhere[2]) == (2, True)
+    assert unknown[0] == 1
+    assert [each.split() for each in unknown[1].splitlines() if each.startswith(namespace)] == [
+        [namespace, "2", "200", "?", "?", "?"]
+    ]
+    assert "no prices for region us-east-1: use --prices api" in unknown[2]
     assert (wrong[0], "label=KEY" in wrong[2]) == (2, True)
 
 
