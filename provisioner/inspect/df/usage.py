@@ -1,31 +1,34 @@
 """Read how full claims' volumes are, from each node's kubelet through the API server's proxy."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.df import usage_rules
 from provisioner.inspect.df.usage_rules import Usage
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
-from provisioner.kube.resources import ATTACHMENTS, NODES
+from provisioner.kube.resources import ATTACHMENTS, NODES, PERSISTENT_VOLUMES
 from provisioner.model.errors import KubeError, Reason
 
 _AT_ONCE = 16
 
 
-async def usage_by_claim(readers: Readers) -> Mapping[str, Usage]:
+async def usage_by_claim(readers: Readers, wanted: Collection[str]) -> Mapping[str, Usage]:
     """The usage of each claim that some node has mounted, by ``namespace/name``.
 
-    Only nodes with an attached volume are asked. A kubelet that does not answer is a gap, and
-    costs the others nothing.
+    Only nodes to which one of the ``wanted`` persistent volumes is attached are asked. A kubelet
+    that does not answer is a gap, and costs the others nothing.
     """
     nodes, attachments = await asyncio.gather(
         readers.cluster.every(NODES), readers.cluster.every(ATTACHMENTS)
     )
-    busy = {each.spec.node_name for each in attachments}
-    asked = sorted(
-        each.name for each in nodes if each.name in busy or readers.cluster.misses(ATTACHMENTS)
-    )
+    busy = {
+        each.spec.node_name
+        for each in attachments
+        if each.spec.source.persistent_volume_name in wanted
+    }
+    unknown = readers.cluster.misses(ATTACHMENTS) or readers.cluster.misses(PERSISTENT_VOLUMES)
+    asked = sorted(each.name for each in nodes if each.name in busy or unknown)
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def of(node: str) -> list[Usage]:
