@@ -93,15 +93,17 @@ async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Object
     found, claims, contents = await asyncio.gather(
         cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS), cluster.every(SNAPSHOT_CONTENTS)
     )
+    volumes = {volume_id: each for each in found if (volume_id := each.volume_id(driver))}
+    wanted = {each.name for each in volumes.values()}
     return _Objects(
-        volumes={name: each for each in found if (name := each.volume_id(driver))},
+        volumes=volumes,
         claims={each.key: each for each in claims},
         contents={
             each.status.snapshot_handle: each
             for each in contents
             if each.spec.driver == driver and each.status and each.status.snapshot_handle
         },
-        used=await usage_by_claim(readers) if with_used else {},
+        used=await usage_by_claim(readers, wanted) if with_used else {},
     )
 
 

@@ -1,4 +1,4 @@
-"""AWS services besides EC2 that a command reads: Service Quotas, and the price list.
+"""AWS services besides EC2 that a command reads: Service Quotas, STS, the price list.
 
 Their answers are short and rare, so boto3 is used as it is, in a thread.
 """
@@ -15,7 +15,7 @@ from provisioner.model.errors import Reason, StorageError
 
 A = TypeVar("A")
 
-QUOTAS, PRICES = "service-quotas", "pricing"
+QUOTAS, PRICES, IDENTITY = "service-quotas", "pricing", "sts"
 # The price list is served in three Regions, for all of them. Source: AWS Billing user guide "AWS
 # Price List Query API", service endpoints (read 2026-11-23).
 PRICES_REGION = "us-east-1"
@@ -33,7 +33,7 @@ async def read_all(service: str, region: str, operation: str, key: str, **params
     """All pages of one question, the lists under ``key`` put together.
 
     Args:
-        service: as boto3 names it: ``QUOTAS``, ``PRICES``.
+        service: as boto3 names it: ``QUOTAS``, ``PRICES``, ``IDENTITY``.
         region: that is asked.
         operation: a method of boto3's client that has pages, such as "list_service_quotas".
         key: of the answer's list.
