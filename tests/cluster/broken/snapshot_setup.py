@@ -15,7 +15,7 @@ from provisioner.sandbox import snapshots
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.programs import SNAPSHOT_CRDS
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import copies
+from tests.cluster import copies, snapshot_hands
 from tests.cluster.background import Background
 from tests.cluster.broken import looking
 from tests.cluster.broken.record import Broken, Matrix
@@ -71,12 +71,11 @@ async def old_kinds(place: Place) -> AsyncIterator[str]:
         crd["spec"]["versions"] = [{**now, "name": "v1beta1"}]
         await place.api.create(_CRDS, crd)
         paths.append(f"{_CRDS}/{crd['metadata']['name']}")
-    served = "/apis/snapshot.storage.k8s.io/v1beta1/volumesnapshots"
 
-    async def is_served() -> bool:
-        return await place.cluster.get(served) is not None
+    async def is_known() -> bool:
+        return await place.cluster.get("/apis/snapshot.storage.k8s.io/v1beta1") is not None
 
-    await place.cluster.until("v1beta1 is served", is_served)
+    await place.cluster.until("v1beta1 is served", is_known)
     yield "snapshot monday"
     for path in paths:
         await place.remove(path)
@@ -87,7 +86,8 @@ async def old_kinds(place: Place) -> AsyncIterator[str]:
 async def no_controller(place: Place) -> AsyncIterator[str]:
     await snapshots.define(place.api, place.cluster.sandbox.plane.binaries)
     await place.claim(await place.storage_class("source"))
-    await copies.take(place, "monday", of="data")
-    await asyncio.sleep(_MINUTE_S)
-    yield "snapshot monday"
-    await place.api.delete(f"{copies.snapshots_of(place)}/monday")
+    async with snapshot_hands.a_class(place):
+        await snapshot_hands.take(place)
+        await asyncio.sleep(_MINUTE_S)
+        yield "snapshot monday"
+        await place.api.delete(f"{copies.snapshots_of(place)}/monday")
