@@ -10,12 +10,12 @@ from provisioner.sandbox.strict_ec2.instances import Instance
 from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.claims import kubernetes_says
 from tests.cluster.broken.quiet_nodes import a_volume
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.by_hand import by_hand
 from tests.cluster.cluster import ATTACHMENTS, CSI_NODES, NODES, PVS, handle_of
 from tests.cluster.place import Place
 
-matrix = Matrix()
+matrix = Matrix(Section.POD_CREATING)
 broken = matrix.broken
 
 HOLD = "example.com/hold"
@@ -155,7 +155,12 @@ async def instance_stopped(place: Place) -> AsyncIterator[str]:
         yield "pod data"
 
 
-@broken("The instance is terminated and its Node is left", "InstanceNotFound", check="instances")
+@broken(
+    "The instance is terminated and its Node is left",
+    "InstanceNotFound",
+    check="instances",
+    section=Section.NODE_GONE,
+)
 @asynccontextmanager
 async def instance_terminated(place: Place) -> AsyncIterator[str]:
     pv = await a_volume(place)
@@ -172,7 +177,7 @@ async def instance_terminated(place: Place) -> AsyncIterator[str]:
 # -- nodes
 
 
-@broken("The node plugin does not run on the node", "DriverNotRegistered")
+@broken("The node plugin does not run on the node", "DriverNotRegistered", section=Section.NODE)
 @asynccontextmanager
 async def no_plugin(place: Place) -> AsyncIterator[str]:
     """It has never run there. Kubelet's event is written as kubelet writes it."""
@@ -183,6 +188,7 @@ async def no_plugin(place: Place) -> AsyncIterator[str]:
 @broken(
     "The node plugin runs, and the kubelet has not registered its driver",
     "DriverNotRegistered",
+    section=Section.NODE,
 )
 @asynccontextmanager
 async def not_registered(place: Place) -> AsyncIterator[str]:
@@ -212,7 +218,9 @@ async def _unregister(place: Place, instance: Instance) -> None:
 
 
 @broken(
-    "The node keeps its startup taint, because its limit was never reported", "VolumeLimitUnknown"
+    "The node keeps its startup taint, because its limit was never reported",
+    "VolumeLimitUnknown",
+    section=Section.NODE,
 )
 @asynccontextmanager
 async def taint_left(place: Place) -> AsyncIterator[str]:
@@ -236,7 +244,7 @@ async def without_limit(place: Place, instance: Instance) -> None:
     await place.api.patch(node, {"spec": {"taints": [*old, taint]}})
 
 
-@broken("The node has no zone label", "ZoneLabelMissing", check="zone-labels")
+@broken("The node has no zone label", "ZoneLabelMissing", check="zone-labels", section=Section.NODE)
 @asynccontextmanager
 async def no_zone(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
@@ -245,7 +253,10 @@ async def no_zone(place: Place) -> AsyncIterator[str]:
 
 
 @broken(
-    "The node's zone label differs from its instance's zone", "ZoneLabelWrong", check="zone-labels"
+    "The node's zone label differs from its instance's zone",
+    "ZoneLabelWrong",
+    check="zone-labels",
+    section=Section.NODE,
 )
 @asynccontextmanager
 async def wrong_zone(place: Place) -> AsyncIterator[str]:
@@ -261,7 +272,9 @@ async def zone_label(place: Place, instance: Instance, zone: str | None) -> None
     await place.api.patch(f"{NODES}/{instance.private_dns_name}", labels)
 
 
-@broken("The volume holds data and has no file system", "VolumeNotBlank")
+@broken(
+    "The volume holds data and has no file system", "VolumeNotBlank", section=Section.NOT_FORMATTED
+)
 @asynccontextmanager
 async def not_blank(place: Place) -> AsyncIterator[str]:
     """Kubelet's event is written as kubelet writes it; real nodes: test_real_node_refusals.py."""
@@ -270,7 +283,11 @@ async def not_blank(place: Place) -> AsyncIterator[str]:
         yield pod
 
 
-@broken("The volume has another file system than is requested", "FileSystemMismatch")
+@broken(
+    "The volume has another file system than is requested",
+    "FileSystemMismatch",
+    section=Section.NOT_FORMATTED,
+)
 @asynccontextmanager
 async def mismatch(place: Place) -> AsyncIterator[str]:
     """The same."""

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 from tests.cluster import copies, growing
 from tests.cluster.broken import quiet_nodes
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.cluster import CLASSES, PVS, Json
 from tests.cluster.place import Place
 
-matrix = Matrix()
+matrix = Matrix(Section.CLAIM_PENDING)
 broken = matrix.broken
 
 ELSEWHERE = "didn't match PersistentVolume's node affinity"
@@ -105,7 +105,7 @@ async def _stateful_set(place: Place, class_name: str) -> str:
     return f"{path}/db"
 
 
-@broken("The claim is deleted while a pod uses it", "ClaimInUse")
+@broken("The claim is deleted while a pod uses it", "ClaimInUse", section=Section.VOLUME_STAYS)
 @asynccontextmanager
 async def deleted_in_use(place: Place) -> AsyncIterator[str]:
     claim = await place.claim(await place.storage_class())
@@ -116,7 +116,11 @@ async def deleted_in_use(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("A finalizer that nobody removes keeps a Released volume", "FinalizerStuck")
+@broken(
+    "A finalizer that nobody removes keeps a Released volume",
+    "FinalizerStuck",
+    section=Section.VOLUME_STAYS,
+)
 @asynccontextmanager
 async def finalizer_of_nobody(place: Place) -> AsyncIterator[str]:
     pv = await place.a_volume()
@@ -165,7 +169,11 @@ async def unscheduled(place: Place, pod: Json, words: str) -> str:
     return f"pod {name}"
 
 
-@broken("The pod selects nodes outside the zone of its volume", "PodExcludesVolumeZone")
+@broken(
+    "The pod selects nodes outside the zone of its volume",
+    "PodExcludesVolumeZone",
+    section=Section.POD_PENDING,
+)
 @asynccontextmanager
 async def selects_another_zone(place: Place) -> AsyncIterator[str]:
     await quiet_nodes.a_volume(place)
@@ -174,7 +182,11 @@ async def selects_another_zone(place: Place) -> AsyncIterator[str]:
     yield await unscheduled(place, pod, ELSEWHERE)
 
 
-@broken("Two volumes of one pod are in different zones", "VolumesInDifferentZones")
+@broken(
+    "Two volumes of one pod are in different zones",
+    "VolumesInDifferentZones",
+    section=Section.POD_PENDING,
+)
 @asynccontextmanager
 async def two_zones(place: Place) -> AsyncIterator[str]:
     await quiet_nodes.a_volume(place)
@@ -186,7 +198,12 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
     yield await unscheduled(place, pod, ELSEWHERE)
 
 
-@broken("No node in the volume's zone takes another volume", "NodesFull", check="node-limits")
+@broken(
+    "No node in the volume's zone takes another volume",
+    "NodesFull",
+    check="node-limits",
+    section=Section.POD_PENDING,
+)
 @asynccontextmanager
 async def nodes_are_full(place: Place) -> AsyncIterator[str]:
     """A node that may have one volume has one, by a pod that it runs."""

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from provisioner.sandbox.strict_ec2 import lab
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.broken.refused import SLOW_S
 from tests.cluster.cluster import CLASSES
 from tests.cluster.place import Place
 
-matrix = Matrix()
+matrix = Matrix(Section.CLAIM_PENDING)
 broken = matrix.broken
 
 

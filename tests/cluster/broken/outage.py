@@ -16,15 +16,15 @@ from tests.cluster import epochs, hands
 from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.claims import kubernetes_says
 from tests.cluster.broken.deployed import deployed
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.cluster import Cluster
 from tests.cluster.place import Place
 from tests.cluster.replicas import Replica
 from tests.cluster.stock import LEASES, NAMES, Sidecar
 
-killed = Matrix()
+killed = Matrix(Section.CONTROLLER)
 """One after the other: each needs the leases for itself."""
-released = Matrix()
+released = Matrix(Section.CONTROLLER)
 """Side by side."""
 
 _NO_KEYS = {"AWS_ACCESS_KEY_ID": "", "AWS_SECRET_ACCESS_KEY": ""}

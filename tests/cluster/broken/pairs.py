@@ -9,12 +9,12 @@ from contextlib import asynccontextmanager
 from tests.cluster.broken import quiet_nodes, refused
 from tests.cluster.broken.attaching import without_limit, zone_label
 from tests.cluster.broken.claims import kubernetes_says, unscheduled
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.by_hand import by_hand, force_removal
 from tests.cluster.cluster import ATTACHMENTS, handle_of
 from tests.cluster.place import Place
 
-matrix = Matrix()
+matrix = Matrix(Section.CLAIM_PENDING)
 broken = matrix.broken
 
 BOTH = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")]
@@ -52,6 +52,7 @@ async def two_refusals(place: Place) -> AsyncIterator[str]:
     "One volume of a pod was deleted by hand, the other is attached outside the cluster",
     "VolumeNotFound",
     "VolumeInUse",
+    section=Section.POD_CREATING,
 )
 @asynccontextmanager
 async def lost_and_taken(place: Place) -> AsyncIterator[str]:
@@ -77,6 +78,7 @@ async def lost_and_taken(place: Place) -> AsyncIterator[str]:
     "The node's zone label is wrong, and its limit of volumes was never reported",
     "ZoneLabelWrong",
     "VolumeLimitUnknown",
+    section=Section.NODE,
 )
 @asynccontextmanager
 async def wrong_twice(place: Place) -> AsyncIterator[str]:

@@ -9,13 +9,13 @@ from typing import Any
 
 from tests.cluster import growing, snapshot_hands
 from tests.cluster.broken import quiet_nodes
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.cluster import PVS, Json, handle_of, token_of
 from tests.cluster.copies import in_zones, snapshots_of
 from tests.cluster.place import Place
 from tests.cluster.refusals import OVER_QUOTA
 
-matrix = Matrix()
+matrix = Matrix(Section.CLAIM_PENDING)
 broken = matrix.broken
 
 NOT_AUTHORIZED: Json = {
@@ -101,7 +101,7 @@ async def over_quota(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("The role may not delete volumes", "PermissionDenied")
+@broken("The role may not delete volumes", "PermissionDenied", section=Section.VOLUME_STAYS)
 @asynccontextmanager
 async def may_not_delete(place: Place) -> AsyncIterator[str]:
     pv = await place.a_volume()
@@ -119,7 +119,7 @@ async def not_authorized(place: Place, action: str, volume_id: str) -> None:
     await place.cluster.fault(action, n=ALWAYS, match=match, **NOT_AUTHORIZED)
 
 
-@broken("The role may not attach volumes", "PermissionDenied")
+@broken("The role may not attach volumes", "PermissionDenied", section=Section.POD_CREATING)
 @asynccontextmanager
 async def may_not_attach(place: Place) -> AsyncIterator[str]:
     pv = await quiet_nodes.a_volume(place)
@@ -129,7 +129,7 @@ async def may_not_attach(place: Place) -> AsyncIterator[str]:
         yield "pod data"
 
 
-@broken("The role may not modify volumes", "PermissionDenied")
+@broken("The role may not modify volumes", "PermissionDenied", section=Section.NOT_GROWN)
 @asynccontextmanager
 async def may_not_modify(place: Place) -> AsyncIterator[str]:
     _, volume_id = await growing.a_volume(place)
@@ -139,7 +139,7 @@ async def may_not_modify(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("The role may not take snapshots", "PermissionDenied")
+@broken("The role may not take snapshots", "PermissionDenied", section=Section.SNAPSHOT)
 @asynccontextmanager
 async def may_not_snapshot(place: Place) -> AsyncIterator[str]:
     volume_id = await snapshot_hands.a_source(place)
@@ -151,7 +151,11 @@ async def may_not_snapshot(place: Place) -> AsyncIterator[str]:
         await place.remove(f"{snapshots_of(place)}/monday")
 
 
-@broken("The volume's modifications of 24 hours are used up", "ModificationLimitReached")
+@broken(
+    "The volume's modifications of 24 hours are used up",
+    "ModificationLimitReached",
+    section=Section.NOT_GROWN,
+)
 @asynccontextmanager
 async def budget_used(place: Place) -> AsyncIterator[str]:
     _, volume_id = await growing.a_volume(place)
@@ -164,7 +168,11 @@ async def budget_used(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("The modification of the volume has failed in EC2", "VolumeInWrongState")
+@broken(
+    "The modification of the volume has failed in EC2",
+    "VolumeInWrongState",
+    section=Section.NOT_GROWN,
+)
 @asynccontextmanager
 async def modification_failed(place: Place) -> AsyncIterator[str]:
     _, volume_id = await growing.a_volume(place)

@@ -15,14 +15,14 @@ from provisioner.sandbox.installation import MANIFESTS, WEBHOOK, WEBHOOK_NAMESPA
 from provisioner.sandbox.strict_ec2 import lab
 from tests.cluster import hands
 from tests.cluster.broken.deployed import deployed
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.broken.refused import ALWAYS, NOT_AUTHORIZED
 from tests.cluster.place import Place
 from tests.cluster.webhook_hands import SECRET
 from tests.webhook.pairs import Issued, issue, self_signed
 from webhook.certificates.issuing import Names
 
-matrix = Matrix()
+matrix = Matrix(Section.CONTROLLER)
 broken = matrix.broken
 
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
@@ -121,14 +121,20 @@ async def _served(place: Place, issued: Issued) -> AsyncIterator[None]:
             await place.api.patch(SECRET, {"data": {**dict.fromkeys(body["data"]), **old["data"]}})
 
 
-@broken("The webhook's Service has no endpoints", check="webhook-reachable")
+@broken(
+    "The webhook's Service has no endpoints", check="webhook-reachable", section=Section.WEBHOOK
+)
 @asynccontextmanager
 async def no_endpoints(place: Place) -> AsyncIterator[str]:
     async with _registered(place, issue(_NAMES, datetime.now(UTC)).authority):
         yield ""
 
 
-@broken("The webhook's caBundle is of another authority", check="webhook-certificate")
+@broken(
+    "The webhook's caBundle is of another authority",
+    check="webhook-certificate",
+    section=Section.WEBHOOK,
+)
 @asynccontextmanager
 async def wrong_authority(place: Place) -> AsyncIterator[str]:
     one, other = (issue(_NAMES, datetime.now(UTC)) for _ in range(2))
@@ -136,7 +142,7 @@ async def wrong_authority(place: Place) -> AsyncIterator[str]:
         yield ""
 
 
-@broken("The webhook's authority has expired", check="webhook-ca")
+@broken("The webhook's authority has expired", check="webhook-ca", section=Section.WEBHOOK)
 @asynccontextmanager
 async def expired_authority(place: Place) -> AsyncIterator[str]:
     """What it has signed is served still."""
@@ -145,7 +151,7 @@ async def expired_authority(place: Place) -> AsyncIterator[str]:
         yield ""
 
 
-@broken("The webhook's certificate has expired", check="webhook-expiry")
+@broken("The webhook's certificate has expired", check="webhook-expiry", section=Section.WEBHOOK)
 @asynccontextmanager
 async def expired_certificate(place: Place) -> AsyncIterator[str]:
     issued = issue(_NAMES, datetime.now(UTC) - _LONG_AGO)

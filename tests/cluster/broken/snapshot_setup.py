@@ -18,11 +18,11 @@ from provisioner.sandbox.up import Sandbox
 from tests.cluster import copies, snapshot_hands
 from tests.cluster.background import Background
 from tests.cluster.broken import looking
-from tests.cluster.broken.record import Broken, Matrix
+from tests.cluster.broken.record import Broken, Matrix, Section
 from tests.cluster.cluster import Cluster
 from tests.cluster.place import Place, a_place
 
-matrix = Matrix()
+matrix = Matrix(Section.SNAPSHOT)
 broken = matrix.broken
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
