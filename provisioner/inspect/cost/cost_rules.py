@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 
-from provisioner.inspect.cost.price_rules import (
+from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.sentences import printable
+from provisioner.model.volume import GIB, Volume
+from provisioner.prices.price_rules import (
     RegionPrices,
     fast_restore_month,
     gp3_saving,
     snapshot_month,
     volume_month,
 )
-from provisioner.model.ebs_snapshot import EbsSnapshot
-from provisioner.model.sentences import printable
-from provisioner.model.volume import GIB, Volume
 
 VOLUME, SNAPSHOT, FAST_RESTORE = "volume", "snapshot", "fast restore"
 IN_USE, UNATTACHED, RELEASED, UNCLAIMED, ORPHAN = (

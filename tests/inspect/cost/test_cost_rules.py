@@ -16,7 +16,7 @@ from provisioner.inspect.cost.cost_rules import Item, Owner, snapshot_items, tot
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.sentences import printable
 from provisioner.model.volume import GIB
-from tests.inspect.cost.test_price_rules import RATES, SHAPES, a_volume
+from tests.prices.test_price_rules import RATES, SHAPES, a_volume
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 TEXT = st.text(max_size=5)
