@@ -6,6 +6,7 @@ from datetime import datetime
 
 from provisioner.inspect.reading.controller_rules import COMPONENT_LABEL, NAME_LABEL, OUR_NAME
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
+from provisioner.inspect.reading.quota_rules import QuotaUse
 from provisioner.inspect.reading.setup_kind_rules import (
     CsiDriverSetup,
     CustomResource,
@@ -94,25 +95,6 @@ class SeenInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """A quota of Service Quotas, and what is in use of it, in its own unit.
-
-    Attributes:
-        code: such as "L-7A658B76".
-        name: as Service Quotas lists it.
-        limit: how much is allowed.
-        used: how much of it is in use.
-        unit: "TiB", "IOPS" or "snapshots".
-    """
-
-    code: str
-    name: str
-    limit: float
-    used: float
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
 class Try:
     """A call that was sent with DryRun.
 
@@ -174,7 +156,7 @@ class CloudEvidence:
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
     refused: str = ""
-    quotas: Sequence[Quota] = ()
+    quotas: Sequence[QuotaUse] = ()
 
 
 @dataclass(frozen=True, slots=True)

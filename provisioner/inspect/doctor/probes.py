@@ -7,20 +7,21 @@ from typing import Any, TypeVar
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.doctor import quota_rules, right_rules
+from provisioner.inspect.doctor import right_rules
 from provisioner.inspect.doctor.evidence_rules import (
     ROLE_ANNOTATION,
     Clock,
     CloudEvidence,
     ClusterEvidence,
     KeyTry,
-    Quota,
     SeenInstance,
     Try,
 )
 from provisioner.inspect.doctor.right_rules import Attempt, Samples
+from provisioner.inspect.reading import quotas
 from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.gap_rules import AWS, Gap
+from provisioner.inspect.reading.quota_rules import QuotaUse, uses
 from provisioner.inspect.reading.setup_kinds import TOKENS
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
@@ -34,7 +35,6 @@ from provisioner.model.zone import zone_of
 A = TypeVar("A")
 _IDS_A_CALL = 200
 _PAGE = 1000
-_MOST_PAGES = 20
 _PATIENCE_S = 15.0
 _AUDIENCE = "sts.amazonaws.com"
 _TOKEN_S = 600
@@ -161,10 +161,14 @@ class _Questions:
         driver = self._identity.driver
         ids = sorted({each.volume_id(driver) or "" for each in self._cluster.volumes} - {""})
         found = await self._readers.cloud.volumes(ids)
+        self._note_gaps()
+        return found
+
+    def _note_gaps(self) -> None:
+        """Those of the reader of EC2."""
         for gap in self._readers.cloud.gaps:
             text = f"{gap.what}: {gap.message}"
             self._gaps.setdefault(gap.what, Gap(AWS, gap.what, gap.reason, text))
-        return found
 
     async def _tagged(self) -> list[Volume]:
         """Volumes with the cluster's tags; with no id of the cluster, none."""
@@ -183,16 +187,16 @@ class _Questions:
         found = answer.get("Snapshots", ())
         return str(found[0]["SnapshotId"]) if found else ""
 
-    async def _quotas(self) -> list[Quota]:
-        limits = await _limits(self._caller)
-        calls = self._readers.cloud.calls
-        types = {each for each in quota_rules.TYPES if quota_rules.codes_of(each) & limits.keys()}
-        if calls is None or not types:
-            return []
-        volumes = Volumes(calls)
-        names = sorted(types)
-        in_use = await asyncio.gather(*(volumes.in_use(each) for each in names))
-        return quota_rules.quotas(limits, dict(zip(names, in_use, strict=True)))
+    async def _quotas(self) -> list[QuotaUse]:
+        """The quotas that are known, and what is in use of them."""
+        (limits, gaps), in_use = await asyncio.gather(
+            quotas.limits(self._caller), quotas.in_use(self._readers.cloud)
+        )
+        self._note_gaps()
+        for gap in gaps:
+            text = f"{gap.what}: {gap.message}"
+            self._gaps.setdefault("ListServiceQuotas", Gap(AWS, gap.what, gap.reason, text))
+        return [each for each in uses(in_use, limits) if each.limit is not None]
 
     def _samples(
         self, instances: Mapping[str, SeenInstance], volumes: Iterable[Volume], snapshot: str
@@ -262,24 +266,6 @@ class _Questions:
             TOKENS, wanted, account.metadata.namespace, name=account.name, subresource="token"
         )
         return await self._caller.assume_by_token(role, reply.status.token)
-
-
-async def _limits(aws: Aws) -> dict[str, quota_rules.Limit]:
-    """Quotas of EBS: AWS's defaults, and those of the account where they differ."""
-    found: dict[str, quota_rules.Limit] = {}
-    for action in ("ListAWSDefaultServiceQuotas", "ListServiceQuotas"):
-        token: dict[str, str] = {}
-        for _ in range(_MOST_PAGES):
-            answer = await aws.call(
-                "service-quotas", action, ServiceCode="ebs", MaxResults=100, **token
-            )
-            for each in answer.get("Quotas", ()):
-                limit = quota_rules.Limit(str(each["QuotaName"]), float(each["Value"]))
-                found[str(each["QuotaCode"])] = limit
-            if not answer.get("NextToken"):
-                break
-            token = {"NextToken": answer["NextToken"]}
-    return found
 
 
 async def why_no_tries(aws: Aws) -> str:
