@@ -28,6 +28,11 @@ def _identity(seen: Evidence) -> Finding:
         return unknown("AWS was not asked, or did not say")
     if cloud.is_controllers:
         return ok(f"rights were tried as {cloud.tried_as}, the rest was read as {cloud.identity}")
+    if cloud.not_as_controller:
+        return unknown(
+            f"rights were tried as {cloud.identity}: {cloud.not_as_controller}",
+            "name the controller's role: --role ARN",
+        )
     return ok(
         f"{cloud.identity} runs this command; the controller may have other rights "
         "(--role ARN or --as-controller tries its own)"

@@ -42,7 +42,7 @@ class ClusterEvidence:
         custom_resources: the snapshot kinds, by name.
         deployments, daemon_sets: of all namespaces.
         accounts: ServiceAccounts of the controllers, ours and the stock driver's.
-        account: the ServiceAccount of our controller, None if it is not known.
+        account: the ServiceAccount of the controller at work, None if it is not known.
         cluster_id: of our controller; None if it is not known.
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
@@ -139,6 +139,7 @@ class CloudEvidence:
         identity: the ARN under which AWS was asked for everything but the tries.
         tried_as: the ARN of the tries; "" if none was made.
         is_controllers: whether the tries were made as the controller.
+        not_as_controller: why they were not, though that was asked for; else "".
         volumes: that PersistentVolumes name, by id.
         tagged: volumes that have this cluster's tag.
         instances: of the nodes, by id.
@@ -150,6 +151,7 @@ class CloudEvidence:
     identity: str = ""
     tried_as: str = ""
     is_controllers: bool = False
+    not_as_controller: str = ""
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     tagged: Sequence[Volume] = ()
     instances: Mapping[str, SeenInstance] = field(default_factory=dict)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from provisioner.ec2.volumes import Volumes
@@ -20,6 +20,7 @@ from provisioner.inspect.doctor.evidence_rules import (
 from provisioner.inspect.doctor.right_rules import Attempt, Samples
 from provisioner.inspect.reading import quotas
 from provisioner.inspect.reading.aws import Aws
+from provisioner.inspect.reading.controller_rules import ACCOUNTS
 from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.reading.quota_rules import QuotaUse, uses
 from provisioner.inspect.reading.setup_kinds import TOKENS
@@ -50,7 +51,18 @@ class Identity:
     as_controller: bool = False
 
 
-Rights = tuple[list[Try], list[KeyTry], str, bool, str]
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What was tried, and as whom: fields of ``CloudEvidence``."""
+
+    tries: Sequence[Try] = ()
+    keys: Sequence[KeyTry] = ()
+    tried_as: str = ""
+    is_controllers: bool = False
+    refused: str = ""
+    not_as_controller: str = ""
+
+
 Found = tuple[CloudEvidence, dict[str, Gap], dict[str, int], list[Clock]]
 _QUESTIONS = (
     *("EC2", "GetCallerIdentity", "DescribeInstances", "DescribeVolumes", "DescribeSnapshots"),
@@ -104,20 +116,20 @@ class _Questions:
             self._noting("DescribeSnapshots", self._snapshot(), ""),
         )
         samples = self._samples(instances, [*volumes.values(), *tagged], snapshot)
-        late: Rights = ([], [], "", False, f"EC2 has not answered within {_PATIENCE_S:.0f} s")
+        late = Rights(refused=f"EC2 has not answered within {_PATIENCE_S:.0f} s")
         rights = await self._noting("DryRun", self._rights(samples, arn), late)
-        tries, keys, tried_as, is_controllers, refused = rights
         evidence = CloudEvidence(
             region=self._caller.region,
             identity=arn,
-            tried_as=tried_as,
-            is_controllers=is_controllers,
+            tried_as=rights.tried_as,
+            is_controllers=rights.is_controllers,
+            not_as_controller=rights.not_as_controller,
             volumes=volumes,
             tagged=tagged,
             instances=instances,
-            tries=tries,
-            keys=keys,
-            refused=refused,
+            tries=rights.tries,
+            keys=rights.keys,
+            refused=rights.refused,
             quotas=quotas,
         )
         calls = dict(self._caller.sent)
@@ -220,24 +232,25 @@ class _Questions:
         )
 
     async def _rights(self, samples: Samples, arn: str) -> Rights:
-        """The tries, those of keys, as whom, whether that is the controller, and why none."""
+        """Try them, as the identity that the command asks for."""
+        why = why_not_as_controller(self._cluster, self._identity)
         try:
-            aws = await self._tried_as()
+            aws = self._caller if why else await self._tried_as()
         except StorageError as error:
-            return [], [], "", False, error.message
+            return Rights(refused=error.message)
         is_controllers = aws is not self._caller
         try:
             who = await self._who("GetCallerIdentity of the role", aws) if is_controllers else arn
-            refused = await why_no_tries(aws)
-            if refused:
-                return [], [], who, is_controllers, refused
+            found = Rights(tried_as=who, is_controllers=is_controllers, not_as_controller=why)
+            if refused := await why_no_tries(aws):
+                return replace(found, refused=refused)
             tries = await asyncio.gather(
                 *(try_it(aws, each) for each in right_rules.attempts(samples))
             )
             keys = await asyncio.gather(
                 *(_try_key(aws, name, key, samples) for name, key in self._keys())
             )
-            return tries, keys, who or "an unknown identity", is_controllers, ""
+            return replace(found, tries=tries, keys=keys, tried_as=who or "an unknown identity")
         finally:
             if is_controllers:
                 aws.close()
@@ -258,14 +271,34 @@ class _Questions:
         if self._identity.role:
             return await self._caller.assume(self._identity.role)
         account = self._cluster.account
-        role = account.annotations.get(ROLE_ANNOTATION, "") if account is not None else ""
-        if not self._identity.as_controller or account is None or not role:
+        if not self._identity.as_controller or account is None:
             return self._caller
         wanted = {"spec": {"audiences": [_AUDIENCE], "expirationSeconds": _TOKEN_S}}
         reply = await self._readers.cluster.client.create(
             TOKENS, wanted, account.metadata.namespace, name=account.name, subresource="token"
         )
+        role = account.annotations[ROLE_ANNOTATION]
         return await self._caller.assume_by_token(role, reply.status.token)
+
+
+def why_not_as_controller(cluster: ClusterEvidence, identity: Identity) -> str:
+    """Why rights cannot be tried as the controller; "" if they can, or should not be."""
+    if not identity.as_controller:
+        return ""
+    account = cluster.account
+    if account is None:
+        usual = " and ".join("/".join(each) for each in ACCOUNTS)
+        return (
+            "no ServiceAccount of a controller was found: neither that of the Deployment whose "
+            "pod holds the leases, or of one of ebs-provisioner or aws-ebs-csi-driver, nor "
+            f"{usual}"
+        )
+    if ROLE_ANNOTATION in account.annotations:
+        return ""
+    return (
+        f"ServiceAccount {account.key} has no annotation {ROLE_ANNOTATION}: its role may come "
+        "from EKS Pod Identity, or from the instance"
+    )
 
 
 async def why_no_tries(aws: Aws) -> str:
