@@ -53,6 +53,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line("\n".join(lines))
 
 
+@pytest.fixture(autouse=True)
+def how_lines_are_logged() -> Iterator[None]:
+    """As before each test: commands that a test runs in this process configure it for themselves."""
+    before = structlog.get_config()
+    yield
+    if structlog.get_config() != before:
+        structlog.configure(**before)
+
+
 @pytest.fixture(scope="session")
 def strict_ec2_server() -> Iterator[StrictEc2]:
     """One strict EC2 for the whole run."""

@@ -5,12 +5,10 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from provisioner import cli, logs
 from provisioner.controller import app
@@ -31,14 +29,11 @@ Captured = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in os.environ if each.startswith(("EBS_PROVISIONER_", "AWS_"))]:
         monkeypatch.delenv(name)
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
@@ -150,6 +145,7 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--orphan-min-age", "1h", {"orphan_min_age_s": 3600.0}),
     ("--release-dead-nodes", "true", {"release_dead_nodes": True}),
     ("--initialize-nodes", "true", {"initialize_nodes": True}),
+    ("--volume-costs", "true", {"volume_costs": True}),
 ]
 # Options that do nothing without another one.
 NEEDED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -163,6 +159,7 @@ FLAGS = {
     "--modify-annotations": "--modify-annotations",
     "--reconcile-extra-tags": "--reconcile-extra-tags",
     "--release-dead-nodes": "--release-dead-nodes",
+    "--volume-costs": "--volume-costs",
 }
 
 

@@ -137,7 +137,7 @@ async def are_attached(place: Place, pv: Json, count: int) -> bool:
 
 async def attachments_of(place: Place, pv: str) -> list[Json]:
     found = (await place.api.get(ATTACHMENTS))["items"]
-    return [each for each in found if each["spec"]["source"]["persistentVolumeName"] == pv]
+    return [each for each in found if each["spec"]["source"].get("persistentVolumeName") == pv]
 
 
 async def a_shared_volume(cluster: Cluster, zone: str) -> str:

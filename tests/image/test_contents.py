@@ -154,8 +154,8 @@ def test_our_code_is_in_it_without_the_sandbox(opened: Opened):
 def test_its_programs_are_those_of_the_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-    # kubectl's plugin runs where kubectl does.
-    assert {*recipe.PROGRAMS, "kubectl-ebs"} == set(project["scripts"])
+    # kubectl's plugin and its completion run where kubectl does.
+    assert {*recipe.PROGRAMS, "kubectl-ebs", "kubectl_complete-ebs"} == set(project["scripts"])
     for name in recipe.PROGRAMS:
         module, _, function = project["scripts"][name].partition(":")
         assert f"from {module} import {function}\n".encode() in recipe.launcher(name)

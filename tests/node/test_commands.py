@@ -2,12 +2,10 @@
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from provisioner import cli
 from provisioner.node import app
@@ -19,15 +17,12 @@ SERVER = ("--kube-server", "http://127.0.0.1:9", "--token-file", "/t")
 
 
 @pytest.fixture(autouse=True)
-def a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def a_clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [each for each in os.environ if each.startswith(("EBS_PROVISIONER_", "AWS_"))]:
         monkeypatch.delenv(name)
     for name in ("KUBERNETES_SERVICE_HOST", "SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.setenv(name, "x")  # so that what is set meanwhile is taken back
         monkeypatch.delenv(name)
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -38,6 +39,7 @@ class Stage:
 
     region, ec2_endpoint = "us-east-1", "http://127.0.0.1:9"
     real_nodes = ()
+    aws_environment = MappingProxyType({"AWS_REGION": region})
 
     def __init__(self, folder: Path, api: Api, crew: Crew) -> None:
         self.plane, self.binaries, self.kubeconfig = self, folder, folder / "kubeconfig"

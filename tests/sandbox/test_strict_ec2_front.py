@@ -277,12 +277,10 @@ def test_a_missing_right_is_an_unauthorized_operation(lab: Lab) -> None:
 
 
 def test_a_web_identity_gets_credentials_that_ec2_accepts(strict_ec2: StrictEc2) -> None:
-    sts = boto3.client(
-        "sts",
-        region_name="us-east-1",
-        endpoint_url=strict_ec2.endpoint,
-        config=Config(signature_version=UNSIGNED),
-    )
+    where: Any = {"region_name": "us-east-1", "endpoint_url": strict_ec2.endpoint}
+    iam = boto3.client("iam", **where, aws_access_key_id="AKIA0", aws_secret_access_key="secret")
+    iam.create_role(RoleName="controller", AssumeRolePolicyDocument="{}")
+    sts = boto3.client("sts", **where, config=Config(signature_version=UNSIGNED))
     given = sts.assume_role_with_web_identity(
         RoleArn="arn:aws:iam::123456789012:role/controller",
         RoleSessionName="controller",
@@ -290,8 +288,7 @@ def test_a_web_identity_gets_credentials_that_ec2_accepts(strict_ec2: StrictEc2)
     )["Credentials"]
     ec2 = boto3.client(
         "ec2",
-        region_name="us-east-1",
-        endpoint_url=strict_ec2.endpoint,
+        **where,
         aws_access_key_id=given["AccessKeyId"],
         aws_secret_access_key=given["SecretAccessKey"],
         aws_session_token=given["SessionToken"],

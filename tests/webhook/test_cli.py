@@ -3,12 +3,10 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from webhook import app, cli
 from webhook.settings import Callers, Settings
@@ -26,14 +24,11 @@ Patch = pytest.MonkeyPatch
 
 
 @pytest.fixture(autouse=True)
-def a_clean_environment(monkeypatch: Patch) -> Iterator[None]:
+def a_clean_environment(monkeypatch: Patch) -> None:
     for name in [each for each in os.environ if each.startswith(("EBS_", "AWS_"))]:
         monkeypatch.delenv(name)
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
         monkeypatch.delenv(name, raising=False)
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 def run(monkeypatch: Patch, *options: str) -> int:

@@ -9,7 +9,6 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.cost import cost_rules
 from provisioner.inspect.cost.cost_rules import Item, Owner
-from provisioner.inspect.cost.price_rules import RegionPrices
 from provisioner.inspect.df.usage import usage_by_claim
 from provisioner.inspect.df.usage_rules import Usage
 from provisioner.inspect.orphans import orphan_plan_rules
@@ -24,6 +23,7 @@ from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
+from provisioner.prices.price_rules import RegionPrices
 
 # So many volumes or snapshots are asked about one call after the other; such groups at once.
 _AT_A_TIME = 1_000
@@ -93,15 +93,17 @@ async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Object
     found, claims, contents = await asyncio.gather(
         cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS), cluster.every(SNAPSHOT_CONTENTS)
     )
+    volumes = {volume_id: each for each in found if (volume_id := each.volume_id(driver))}
+    wanted = {each.name for each in volumes.values()}
     return _Objects(
-        volumes={name: each for each in found if (name := each.volume_id(driver))},
+        volumes=volumes,
         claims={each.key: each for each in claims},
         contents={
             each.status.snapshot_handle: each
             for each in contents
             if each.spec.driver == driver and each.status and each.status.snapshot_handle
         },
-        used=await usage_by_claim(readers) if with_used else {},
+        used=await usage_by_claim(readers, wanted) if with_used else {},
     )
 
 

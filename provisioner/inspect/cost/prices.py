@@ -4,12 +4,12 @@ import asyncio
 from contextlib import closing
 from pathlib import Path
 
-from provisioner.inspect.cost import price_list_rules, price_rules
-from provisioner.inspect.cost.price_rules import Prices
+from provisioner.inspect.cost import price_list_rules
 from provisioner.inspect.reading.aws import PRICES, PRICES_REGION, Aws
+from provisioner.prices import price_file, price_rules
+from provisioner.prices.price_rules import Prices
 
 SHIPPED, API = "shipped", "api"
-FILE = Path(__file__).with_name("prices.json")
 
 
 async def prices_of(region: str, where: str) -> Prices:
@@ -25,7 +25,7 @@ async def prices_of(region: str, where: str) -> Prices:
     """
     if where == API and region:
         return await _of_api(region)
-    path = FILE if where in {SHIPPED, API} else Path(where)
+    path = price_file.SHIPPED if where in {SHIPPED, API} else Path(where)
     try:
         text = await asyncio.to_thread(path.read_bytes)
         found = price_rules.read_file(text)

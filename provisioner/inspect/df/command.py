@@ -15,7 +15,6 @@ from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import NOTHING, table
 from provisioner.kube.resources import PERSISTENT_VOLUMES
-from provisioner.model.persistent_volume import PersistentVolume
 
 _HEADINGS = ("CLAIM", "SIZE", "USED", "AVAILABLE", "USE%", "INODES%", "FULL IN")
 
@@ -32,8 +31,8 @@ def df(*, again: float | None, watch: float | None, output: str, target: Target)
 
     Each node's kubelet is asked, through the API server (it needs the right get nodes/proxy). So
     only volumes that a running pod has mounted are shown, and no raw devices. The kubelet measures
-    about once a minute: two looks should be at least two minutes apart. FULL IN supposes that a
-    volume grows on as between the last two looks.
+    every one to two minutes: two looks should be at least two minutes apart. FULL IN supposes that
+    a volume grows on as between its last two measurements.
 
     Exit code 0; 1 if some node could not be asked.
     """
@@ -49,7 +48,8 @@ async def _df(target: Target, again: float | None, watch: float | None, output: 
             before, now = now, await _later(readers, target, again)
         _show(readers, _lines(before, now, output))
         while watch is not None:
-            before, now = now, await _later(readers, target, watch)
+            last, now = now, await _later(readers, target, watch)
+            before = usage_rules.measured_before(before, last, now)
             _show(readers, ["", *_lines(before, now, output)])
         return 1 if readers.cluster.gaps else 0
 
@@ -71,22 +71,21 @@ async def _later(readers: Readers, target: Target, pause_s: float) -> Mapping[st
 
 async def _look(readers: Readers, target: Target) -> Mapping[str, Usage]:
     """Those of the driver's volumes, and of the namespace."""
-    volumes, found = await asyncio.gather(
-        readers.cluster.every(PERSISTENT_VOLUMES), usage_by_claim(readers)
-    )
-    ours = {key for each in volumes if (key := _claim_key(each, target.driver))}
-    every = readers.cluster.misses(PERSISTENT_VOLUMES)
+    volumes = await readers.cluster.every(PERSISTENT_VOLUMES)
+    wanted = {
+        each.name: f"{ref.namespace}/{ref.name}"
+        for each in volumes
+        if (ref := each.spec.claim_ref) is not None
+        and each.volume_id(target.driver)
+        and target.namespace in {"", ref.namespace}
+    }
+    found = await usage_by_claim(readers, wanted)
+    every, ours = readers.cluster.misses(PERSISTENT_VOLUMES), set(wanted.values())
     return {
         key: each
         for key, each in found.items()
-        if (every or key in ours) and target.namespace in {"", each.namespace}
+        if key in ours or (every and target.namespace in {"", each.namespace})
     }
-
-
-def _claim_key(persistent_volume: PersistentVolume, driver: str) -> str:
-    ref = persistent_volume.spec.claim_ref
-    ours = persistent_volume.volume_id(driver)
-    return f"{ref.namespace}/{ref.name}" if ref is not None and ours else ""
 
 
 def _lines(before: Mapping[str, Usage], now: Mapping[str, Usage], output: str) -> list[str]:

@@ -24,7 +24,7 @@ allowedTopologies:
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata:
-  name: ledger
+  name: accounts
 spec:
   storageClassName: one-zone
   accessModes: [ReadWriteOnce]
@@ -35,16 +35,16 @@ _POD = """\
 apiVersion: v1
 kind: Pod
 metadata:
-  name: ledger
+  name: accounts
 spec:
   containers:
-  - name: ledger
-    image: ledger
+  - name: accounts
+    image: accounts
     volumeMounts:
     - {name: data, mountPath: /data}
   volumes:
   - name: data
-    persistentVolumeClaim: {claimName: ledger}
+    persistentVolumeClaim: {claimName: accounts}
 """
 
 
@@ -57,26 +57,26 @@ async def tell(stage: Stage) -> None:
     teller, zone = stage.teller, stage.sandbox.zones[1]
     stage.leave("storageclass", "one-zone")
     await teller.kubectl("apply", "-f", "-", text=_CLAIM.replace(_ZONE, zone))
-    await teller.until(f"the claim is Bound, in {zone}", lambda: stage.bound("ledger"))
+    await teller.until(f"the claim is Bound, in {zone}", lambda: stage.bound("accounts"))
     nodes = [each.private_dns_name for each in stage.sandbox.instances if each.zone == zone]
     await teller.kubectl("cordon", *nodes)
     teller.manifest(_POD)
     await teller.kubectl("create", "-f", "-", text=_POD)
 
     async def refused() -> str | None:
-        pod: Json = await stage.api.get(f"{PODS}/ledger")
+        pod: Json = await stage.api.get(f"{PODS}/accounts")
         said = [each.get("reason", "") for each in pod["status"].get("conditions", ())]
         return "Unschedulable" if "Unschedulable" in said else None
 
     await teller.until("the scheduler finds no node for the pod", refused)
-    said = await teller.kubectl("ebs", "explain", "pod", "default/ledger", fails=True)
+    said = await teller.kubectl("ebs", "explain", "pod", "default/accounts", fails=True)
     await teller.kubectl(*command_in(said))
 
     async def runs() -> bool:
-        return await stage.is_ready("ledger")
+        return await stage.is_ready("accounts")
 
     await teller.until("the pod runs: explain has named the cause and what helps", runs)
-    await teller.kubectl("ebs", "explain", "pod", "default/ledger")
+    await teller.kubectl("ebs", "explain", "pod", "default/accounts")
     others = [each for each in nodes if each not in command_in(said)]
     await teller.kubectl("uncordon", *others)
 

@@ -1,5 +1,6 @@
 import dataclasses
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -459,15 +460,21 @@ def test_a_pod_that_asks_more_of_its_node_than_is_read_is_let_through_unless_str
     assert judged(demanding(334), known({"data": [A], "logs": [B]})).why == "VolumesApart"
 
 
+def cpu_s(judge: Callable[[], object]) -> float:
+    """The least of several times: what others do on the machine meanwhile is no part of it."""
+    found = []
+    for _ in range(5):
+        began_s = time.process_time()
+        judge()
+        found.append(time.process_time() - began_s)
+    return min(found)
+
+
 def test_a_pod_with_a_few_thousand_expressions_costs_no_time():
     pod = pods.read(demanding(7_500))
     cluster = known({"data": [A], "logs": [A]})
 
-    began = time.process_time()
-    for _ in range(10):
-        rule.judge(pod, cluster, namespace=SHOP)
-
-    assert time.process_time() - began < 0.5
+    assert cpu_s(lambda: rule.judge(pod, cluster, namespace=SHOP)) < 0.05
 
 
 def test_a_word_of_the_clusters_own_for_a_zone_refuses_nothing():
@@ -484,7 +491,5 @@ def test_a_pod_with_thousands_of_volumes_of_either_kind_costs_no_time():
     many = [inline(f"vol-{number:08x}") for number in range(3_000)]
     pod, cluster = pods.read(a_pod(*claimed(*names), *many)), known({key: [A] for key in names})
 
-    began = time.process_time()
     assert rule.judge(pod, cluster, namespace=SHOP).answer.allowed
-
-    assert time.process_time() - began < 0.5
+    assert cpu_s(lambda: rule.judge(pod, cluster, namespace=SHOP)) < 0.5
