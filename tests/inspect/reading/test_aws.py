@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 from provisioner.inspect.reading.aws import PRICES, PRICES_REGION, QUOTAS, Aws
 from provisioner.model.errors import Ec2Error, Reason
-from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 
 
 @pytest.fixture
@@ -22,17 +22,21 @@ def aws(monkeypatch: pytest.MonkeyPatch) -> Iterator[Aws]:
         yield made
 
 
-async def test_all_pages_are_read_and_counted(
-    aws: Aws, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setenv("AWS_ENDPOINT_URL_EC2", strict_ec2.endpoint)
+async def test_all_pages_are_read_and_counted(aws: Aws, monkeypatch: pytest.MonkeyPatch):
+    pages = {"": ("a", "b"), "more": ("c",)}
 
-    found = await aws.read_all(
-        *("ec2", "DescribeInstanceTypes", "InstanceTypes"), PaginationConfig={"PageSize": 100}
-    )
+    def answer(_: Any, operation: str, params: Any) -> Any:
+        assert operation == "ListServiceQuotas"
+        token = params.get("NextToken", "")
+        following = {} if token else {"NextToken": "more"}
+        return {"Quotas": [{"QuotaCode": each} for each in pages[token]], **following}
 
-    assert len({each["InstanceType"] for each in found}) == len(found) > 100
-    assert aws.sent["DescribeInstanceTypes"] == -(-len(found) // 100)
+    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", answer)
+
+    found = await aws.read_all(QUOTAS, "ListServiceQuotas", "Quotas", ServiceCode="ebs")
+
+    assert [each["QuotaCode"] for each in found] == ["a", "b", "c"]
+    assert aws.sent == {"ListServiceQuotas": 2}
 
 
 async def test_an_endpoint_that_nobody_serves_is_one_sentence(
