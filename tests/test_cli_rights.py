@@ -30,10 +30,9 @@ _SERVICE_OF = {
 NEEDS_NO_RIGHT = {"GetCallerIdentity"}  # STS API reference, GetCallerIdentity (read 2026-11-23)
 
 
-def rules() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = yaml.safe_load((ROOT / "manifests/cli/rbac.yaml").read_text())[
-        "rules"
-    ]
+def rules(folder: str = "manifests/cli") -> list[dict[str, Any]]:
+    role = yaml.safe_load((ROOT / folder / "rbac.yaml").read_text())
+    found: list[dict[str, Any]] = role["rules"]
     return found
 
 
@@ -58,6 +57,14 @@ def test_each_kind_that_a_command_reads_may_be_read_and_no_other():
 
 def test_nothing_may_be_changed():
     assert {verb for rule in rules() for verb in rule["verbs"]} <= {"get", "list"}
+
+
+def test_the_kubelets_are_a_right_of_their_own():
+    """Who has it may run commands in pods; tests/cluster/test_real_node_stories.py uses both."""
+    kubelets = {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}
+
+    assert rules("manifests/cli/df") == [kubelets]
+    assert not any("/" in each for rule in rules() for each in rule["resources"])
 
 
 def test_the_policy_has_the_questions_of_the_code_and_changes_nothing():

@@ -31,9 +31,10 @@ async def hand(sandbox: Sandbox) -> AsyncIterator[Ec2Hand]:
     found.remove({each["VolumeId"] for each in found.volumes()} - before)
 
 
-async def run(sandbox: Sandbox, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
-    """Exit code, what is printed, what is complained of."""
-    process = await asyncio.create_subprocess_exec(
+async def started(
+    sandbox: Sandbox, *arguments: str, **environment: str
+) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "provisioner.cli", "ebs", *arguments),
         *("--kubeconfig", str(sandbox.plane.kubeconfig)),
         env={**os.environ, **sandbox.aws_environment, **environment},
@@ -41,6 +42,11 @@ async def run(sandbox: Sandbox, *arguments: str, **environment: str) -> tuple[in
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
+
+
+async def run(sandbox: Sandbox, *arguments: str, **environment: str) -> tuple[int | None, str, str]:
+    """Exit code, what is printed, what is complained of."""
+    process = await started(sandbox, *arguments, **environment)
     out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()
 
@@ -86,6 +92,44 @@ async def test_volumes_of_a_dead_cluster_are_planned_and_deleted(
     assert len(hand.changes("DeleteVolume")) == 2
 
 
+async def test_a_deletion_that_was_killed_halfway_is_ended_by_the_next_run(
+    sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand, tmp_path: Path
+):
+    dead, plan = f"dead-{namespace}", tmp_path / "plan.json"
+    ids = sorted(of_dead(hand, dead, name) for name in ("a", "b", "c"))
+    await run(sandbox, "orphans", "--cluster-id", dead, *NOW, "--plan", str(plan))
+    other = tmp_path / "other.json"
+    text = plan.read_text()
+    account = json.loads(text)["account"]
+    other.write_text(text.replace(f'"account": "{account}"', '"account": "111122223333"'))
+    hang = {"action": "DeleteVolume", "match": {"VolumeId": ids[1]}, "do": "hang"}
+
+    elsewhere = await run(sandbox, "orphans", "--apply", str(other), "--yes")
+    hand.control(faults=[hang])
+    killed = await started(sandbox, "orphans", "--apply", str(plan), "--yes")
+    outcomes = tmp_path / "plan.json.outcome"
+    async with asyncio.timeout(30):
+        while not outcomes.exists() or outcomes.read_text().count('"asked"') < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    killed.kill()
+    await killed.communicate()
+    hand.control(**CALM)
+    applied = await run(sandbox, "orphans", "--apply", str(plan), "--yes")
+
+    assert elsewhere[0] == 1
+    assert "the plan is for account 111122223333" in elsewhere[2]
+    assert applied[:2] == (0, f"2 deleted, 1 gone: see {outcomes}\n"), applied
+    told = [json.loads(line) for line in outcomes.read_text().splitlines()]
+    assert [(each["volume_id"], each["outcome"]) for each in told] == [
+        (ids[0], "asked"),
+        (ids[0], "deleted"),
+        (ids[1], "asked"),
+        (ids[0], "gone"),
+        *[(each, what) for each in ids[1:] for what in ("asked", "deleted")],
+    ]
+    assert not {e["VolumeId"] for e in hand.volumes()} & set(ids)
+
+
 async def test_nothing_is_deleted_of_a_cluster_that_may_be_alive(
     sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand, tmp_path: Path
 ):
@@ -110,8 +154,10 @@ async def test_nothing_is_deleted_of_a_cluster_that_may_be_alive(
 
 
 async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
-    sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand
+    sandbox: Sandbox, api: Api, namespace: str, hand: Ec2Hand, tmp_path: Path
 ):
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"format": 1, "currency": "EUR", "regions": {}}')
     fast = made(hand, A, Size=100, Iops=6_000, Throughput=250)
     old = made(hand, A, Size=100, VolumeType="gp2")
     hand.ec2.create_snapshot(VolumeId=fast, TagSpecifications=[])
@@ -125,6 +171,7 @@ async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
         text = await run(sandbox, "cost", "-n", namespace, "-o", "json", "--by", "type")
         rows = await run(sandbox, "cost", "-n", namespace, "-o", "csv")
         nowhere = await run(sandbox, "cost", "-n", namespace, "--prices", "/nowhere")
+        unknown = await run(sandbox, "cost", "-n", namespace, "--prices", str(prices))
         wrong = await run(sandbox, "cost", "--by", "colour")
     finally:
         for name in names:
@@ -139,6 +186,11 @@ async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
     assert found[fast]["claim"] == "data"
     assert float(found[old]["gp3_saving"]) == 2.0
     assert (nowhere[0], "No such file" in nowhere[2]) == (2, True)
+    assert unknown[0] == 1
+    assert [each.split() for each in unknown[1].splitlines() if each.startswith(namespace)] == [
+        [namespace, "2", "200", "?", "?", "?"]
+    ]
+    assert "no prices for region us-east-1: use --prices api" in unknown[2]
     assert (wrong[0], "label=KEY" in wrong[2]) == (2, True)
 
 
@@ -182,8 +234,8 @@ async def test_the_use_of_quotas_is_told_where_their_limits_cannot_be_read(
 
     code, out, err = await run(sandbox, "quota", "-o", "json", **nobody)
 
-    gp3 = next(each for each in json.loads(out) if each["volume_type"] == "gp3")
+    gp3 = next(each for each in json.loads(out) if (each["of"], each["what"]) == ("gp3", "storage"))
     assert gp3["used"] >= 1
     assert gp3["limit"] is None
     assert code == 1
-    assert "could not read list_service_quotas" in err
+    assert "could not read ListAWSDefaultServiceQuotas, ListServiceQuotas" in err

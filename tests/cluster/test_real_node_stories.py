@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import json
 import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from datetime import datetime
 
 import pytest
 
+from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.real_node.node import PLUGIN, RealNode
 from tests.cluster import copies, growing, real_pods
+from tests.cluster.cluster import Json
 from tests.cluster.place import Place
 from tests.cluster.real_nodes import until_within, within
 from tests.cluster.real_pods import READ, WRITE, nodes_of, ran
 from tests.cluster.together import Together
+from tests.documents import ROOT
 from tests.node.machine import why_no_ext_growth
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -208,3 +218,117 @@ async def test_a_node_plugin_that_is_killed_changes_nothing_for_a_running_pod(pl
     kind, there = (await ran(place, "reader", lines, node=nodes_of(place)[0])).splitlines()
     assert kind == "x"
     assert int(there) > int(written)
+
+
+async def a_readers_kubeconfig(place: Place) -> str:
+    """Of somebody who has what manifests/cli gives, and no more."""
+    plane = place.cluster.sandbox.plane
+    await kubectl(plane, "apply", "-k", str(ROOT / "manifests" / "cli"))
+    await kubectl(plane, "create", "serviceaccount", "reader", "-n", place.name)
+    await bind(place, "ebs-provisioner-cli")
+    token = await kubectl(plane, "create", "token", "reader", "-n", place.name)
+    return str(plane.kubeconfig_for(token.strip()))
+
+
+async def bind(place: Place, role: str) -> None:
+    reader = f"--serviceaccount={place.name}:reader"
+    name = f"{place.name}-{role}"
+    plane = place.cluster.sandbox.plane
+    await kubectl(plane, "create", "clusterrolebinding", name, f"--clusterrole={role}", reader)
+
+
+@contextlib.asynccontextmanager
+async def df(
+    place: Place, kubeconfig: str, *more: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """``kubectl ebs df`` of the place's namespace; interrupted at the end if it runs on."""
+    box = place.cluster.sandbox
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "provisioner.cli", "ebs", "df", "-n", place.name, *more),
+        *("--kubeconfig", kubeconfig),
+        env={**os.environ, **box.aws_environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGINT)
+        await process.communicate()
+
+
+async def looks(process: asyncio.subprocess.Process) -> AsyncIterator[list[Json]]:
+    """What each look of ``df --watch -o json`` prints."""
+    assert process.stdout is not None
+    text = ""
+    while line := (await process.stdout.readline()).decode():
+        text += line
+        with contextlib.suppress(ValueError):
+            yield json.loads(text)
+            text = ""
+
+
+# 200 MiB and 1,000 files at once, then about a MiB a second.
+FILL = """
+dd if=/dev/zero of=/data/file bs=1M count=200 2>/dev/null
+for i in $(seq 1000); do : > /data/$i; done
+while dd if=/dev/zero bs=1M count=1 2>/dev/null >> /data/more; do sleep 1; done
+"""
+
+
+@together.test
+async def test_df_says_how_full_a_mounted_volume_is_and_when_it_will_be_full(place: Place):
+    box = place.cluster.sandbox
+    await real_pods.a_claim(place)
+    await real_pods.start(place, "user", FILL)
+    kubeconfig = await a_readers_kubeconfig(place)
+    await real_pods.is_running(place, "user")
+
+    async with df(place, kubeconfig) as process:
+        out, err = (each.decode() for each in await process.communicate())
+    assert (process.returncode, out) == (1, "No mounted volumes found.\n")
+    assert "could not read get nodes/proxy" in err
+
+    await kubectl(box.plane, "apply", "-k", str(ROOT / "manifests" / "cli" / "df"))
+    await bind(place, "ebs-provisioner-cli-df")
+    before: Json = {}
+    async with df(place, kubeconfig, "--watch", "2s", "-o", "json") as watch:
+        async for found in looks(watch):
+            if not found:
+                continue  # the kubelet has not measured it yet
+            [now] = found
+            filled = now["used_bytes"] > 200 * 2**20 and now["inodes_used"] > 1_000
+            if filled and now["full_in_s"] is not None:
+                break
+            before = before if before.get("at") == now["at"] else now
+    assert watch.returncode == 130
+
+    assert (now["namespace"], now["claim"]) == (place.name, "data")
+    passed_s = (moment(now) - moment(before)).total_seconds()
+    growth = (now["used_bytes"] - before["used_bytes"]) / passed_s
+    more = (now["inodes_used"] - before["inodes_used"]) / passed_s
+    left = [now["available_bytes"] / growth]
+    left += [(now["inodes"] - now["inodes_used"]) / more] if more else []
+    assert now["full_in_s"] == pytest.approx(min(left))
+    script = "stat -f -c '%s %b %f %a %c %d' /data"
+    told = await within(box, "user", "sh", "-c", script, namespace=place.name)
+    block, blocks, free, _, files, files_free = map(int, told.split())
+    assert now["capacity_bytes"] == block * blocks
+    assert now["inodes"] == files
+    # The pod goes on writing.
+    assert now["used_bytes"] <= block * (blocks - free) < now["used_bytes"] + 200 * 2**20
+    assert now["inodes_used"] <= files - files_free <= now["inodes_used"] + 10
+
+    async with df(place, kubeconfig) as process:
+        table, _ = await process.communicate()
+    heading, row = table.decode().splitlines()
+    assert heading.split()[:4] == ["CLAIM", "SIZE", "USED", "AVAILABLE"]
+    assert row.startswith(f"{place.name}/data")
+    assert process.returncode == 0
+    for role in ("ebs-provisioner-cli", "ebs-provisioner-cli-df"):
+        await kubectl(box.plane, "delete", "clusterrolebinding", f"{place.name}-{role}")
+
+
+def moment(look: Json) -> datetime:
+    return datetime.fromisoformat(look["at"])

@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 
-from provisioner.inspect.cost.price_rules import (
+from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.sentences import printable
+from provisioner.model.volume import GIB, Volume
+from provisioner.prices.price_rules import (
     RegionPrices,
     fast_restore_month,
     gp3_saving,
     snapshot_month,
     volume_month,
 )
-from provisioner.model.ebs_snapshot import EbsSnapshot
-from provisioner.model.sentences import printable
-from provisioner.model.volume import GIB, Volume
 
 VOLUME, SNAPSHOT, FAST_RESTORE = "volume", "snapshot", "fast restore"
 IN_USE, UNATTACHED, RELEASED, UNCLAIMED, ORPHAN = (
@@ -26,6 +26,7 @@ WASTE = (UNATTACHED, RELEASED, UNCLAIMED, ORPHAN)
 NOBODY = "-"
 _ZERO = Decimal(0)
 _CENT = Decimal("0.01")
+_NAMED = 3
 # What EC2 shows as the volume of a snapshot that was copied (EC2 API model DescribeSnapshots).
 _COPIED = "vol-ffffffff"
 CSV_HEADINGS = (
@@ -320,12 +321,28 @@ def remarks(items: Sequence[Item], currency: str) -> list[str]:
             )
     known = [each for each in items if each.used_bytes is not None and each.high is not None]
     if known:
-        empty = sum((_empty_month(each) for each in known), _ZERO)
-        found.append(
-            f"{_volumes(len(known))} with known use: {amount(empty)} {currency} a month is for "
-            "free space (no EBS volume can shrink)"
-        )
+        found.append(_of_free_space(known, currency))
     return found + _open_questions(items)
+
+
+def _of_free_space(known: Sequence[Item], currency: str) -> str:
+    """What over-provisioned volumes cost too much, and which of them to look at first."""
+    empty = sum((_empty_month(each) for each in known), _ZERO)
+    most = [f"{_named(each)} {amount(_empty_month(each))}" for each in _emptiest(known)]
+    return (
+        f"{_volumes(len(known))} with known use: {amount(empty)} {currency} a month is for free "
+        f"space (no EBS volume can shrink); most of it: {', '.join(most)}"
+    )
+
+
+def _emptiest(known: Sequence[Item]) -> list[Item]:
+    by_amount = sorted(known, key=lambda each: (-_empty_month(each), _named(each)))
+    return by_amount[:_NAMED]
+
+
+def _named(item: Item) -> str:
+    owner = item.owner
+    return f"{owner.namespace}/{owner.claim}" if owner.claim else item.id
 
 
 _WASTE_WORDS = {
@@ -345,7 +362,8 @@ def _open_questions(items: Sequence[Item]) -> list[str]:
         )
     unpriced = total(items).unpriced
     if unpriced:
-        found.append(f"{unpriced} items have no price and count as nothing")
+        what = "item has" if unpriced == 1 else "items have"
+        found.append(f"{unpriced} {what} no price and count{'s' * (unpriced == 1)} as nothing")
     if any(each.volume_type == "standard" for each in items):
         found.append("volumes of type standard are also charged for each I/O, not counted here")
     return found

@@ -9,7 +9,6 @@ from provisioner.ec2.snapshots import Snapshots
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.cost import cost_rules
 from provisioner.inspect.cost.cost_rules import Item, Owner
-from provisioner.inspect.cost.price_rules import RegionPrices
 from provisioner.inspect.df.usage import usage_by_claim
 from provisioner.inspect.df.usage_rules import Usage
 from provisioner.inspect.orphans import orphan_plan_rules
@@ -24,6 +23,7 @@ from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
+from provisioner.prices.price_rules import RegionPrices
 
 # So many volumes or snapshots are asked about one call after the other; such groups at once.
 _AT_A_TIME = 1_000

@@ -31,8 +31,8 @@ def df(*, again: float | None, watch: float | None, output: str, target: Target)
 
     Each node's kubelet is asked, through the API server (it needs the right get nodes/proxy). So
     only volumes that a running pod has mounted are shown, and no raw devices. The kubelet measures
-    about once a minute: two looks should be at least two minutes apart. FULL IN supposes that a
-    volume grows on as between the last two looks.
+    every one to two minutes: two looks should be at least two minutes apart. FULL IN supposes that
+    a volume grows on as between its last two measurements.
 
     Exit code 0; 1 if some node could not be asked.
     """
@@ -48,7 +48,8 @@ async def _df(target: Target, again: float | None, watch: float | None, output: 
             before, now = now, await _later(readers, target, again)
         _show(readers, _lines(before, now, output))
         while watch is not None:
-            before, now = now, await _later(readers, target, watch)
+            last, now = now, await _later(readers, target, watch)
+            before = usage_rules.measured_before(before, last, now)
             _show(readers, ["", *_lines(before, now, output)])
         return 1 if readers.cluster.gaps else 0
 

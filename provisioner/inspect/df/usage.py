@@ -1,7 +1,7 @@
 """Read how full claims' volumes are, from each node's kubelet through the API server's proxy."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.df import usage_rules
@@ -11,6 +11,7 @@ from provisioner.kube.resources import ATTACHMENTS, NODES, PERSISTENT_VOLUMES
 from provisioner.model.errors import KubeError, Reason
 
 _AT_ONCE = 16
+_RIGHT = "get nodes/proxy"
 
 
 async def usage_by_claim(readers: Readers, wanted: Collection[str]) -> Mapping[str, Usage]:
@@ -31,22 +32,33 @@ async def usage_by_claim(readers: Readers, wanted: Collection[str]) -> Mapping[s
     asked = sorted(each.name for each in nodes if each.name in busy or unknown)
     slots = asyncio.Semaphore(_AT_ONCE)
 
-    async def of(node: str) -> list[Usage]:
+    async def of(node: str) -> list[Usage] | Gap:
         async with slots:
             return await _of_node(readers, node)
 
     found = await asyncio.gather(*map(of, asked))
-    return usage_rules.by_claim(usage for some in found for usage in some)
+    readers.cluster.gaps += _gaps([each for each in found if isinstance(each, Gap)])
+    return usage_rules.by_claim(
+        usage for some in found if not isinstance(some, Gap) for usage in some
+    )
 
 
-async def _of_node(readers: Readers, node: str) -> list[Usage]:
-    what = f"get nodes/proxy {node}"
+async def _of_node(readers: Readers, node: str) -> list[Usage] | Gap:
+    what = f"{_RIGHT} {node}"
     try:
         text = await readers.cluster.client.text(f"/api/v1/nodes/{node}/proxy/stats/summary")
         return usage_rules.read_summary(text)
     except KubeError as error:
-        readers.cluster.gaps.append(Gap.of(KUBERNETES, what, error))
+        return Gap.of(KUBERNETES, what, error)
     except ValueError as error:
-        message = f"{node}: {error}"
-        readers.cluster.gaps.append(Gap(KUBERNETES, what, Reason.UNREADABLE, message))
-    return []
+        return Gap(KUBERNETES, what, Reason.UNREADABLE, f"{node}: {error}")
+
+
+def _gaps(found: Sequence[Gap]) -> list[Gap]:
+    """A missing right is missing for each node: it is said once."""
+    refused = [each for each in found if each.is_right]
+    rest = [each for each in found if not each.is_right]
+    if len(refused) <= 1:
+        return [*refused, *rest]
+    message = f"{len(refused)} nodes; of the first: {refused[0].message}"
+    return [Gap(KUBERNETES, _RIGHT, refused[0].reason, message), *rest]

@@ -128,6 +128,28 @@ def _moment(usage: Usage) -> float:
     return usage.at.timestamp() if usage.at is not None else 0.0
 
 
+def measured_before(
+    older: Mapping[str, Usage], newer: Mapping[str, Usage], now: Mapping[str, Usage]
+) -> dict[str, Usage]:
+    """What each claim's measurement of now is compared with: the last one that was another.
+
+    A look that comes before the kubelet has measured again sees the same measurement, and tells
+    nothing of growth.
+
+    Args:
+        older: what ``newer`` was compared with.
+        newer: the look before this one.
+        now: this look.
+    """
+    found = {**older, **newer}
+    same = {key for key, each in now.items() if key in newer and newer[key].at == each.at}
+    return {
+        key: older.get(key, each) if key in same else each
+        for key, each in found.items()
+        if key in now
+    }
+
+
 def full_in_s(before: Usage | None, now: Usage) -> float | None:
     """When a volume will be full if it grows on as between two looks, in seconds.
 

@@ -8,16 +8,16 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import TextIO
 
 import msgspec
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.orphans.look import Seen, cluster_side, ec2_of, look
+from provisioner.inspect.orphans.look import Seen, account_of, cluster_side, ec2_of, look
 from provisioner.inspect.orphans.orphan_plan_rules import (
     Delete,
     Gone,
@@ -27,6 +27,7 @@ from provisioner.inspect.orphans.orphan_plan_rules import (
     Surroundings,
     signs_of_life,
     verdict,
+    wrong_place,
 )
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.volume import Volume, VolumeState
@@ -50,16 +51,34 @@ class Line(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The outcome file, a line of JSON each, on disk when ``write`` returns."""
+    """The outcome file, a line of JSON each, on disk when ``write`` returns.
 
-    file: TextIO
+    Attributes:
+        file: open for appending, unbuffered: what could not be written must not be tried at its
+            end once more.
+        count: how many volumes came to each outcome.
+    """
+
+    file: FileIO
+    count: Counter[str] = field(default_factory=Counter)
 
     def write(self, volume_id: str, outcome: str, why: str = "") -> Line:
-        """Add a line."""
+        """Add a line.
+
+        Raises:
+            StorageError: it cannot be written; nothing may be deleted that is not noted.
+        """
         line = Line(datetime.now(UTC), volume_id, outcome, why)
-        self.file.write(msgspec.json.encode(line).decode() + "\n")
-        self.file.flush()
-        os.fsync(self.file.fileno())
+        try:
+            self.file.write(msgspec.json.encode(line) + b"\n")
+            os.fsync(self.file.fileno())
+        except OSError as error:
+            raise StorageError(
+                Reason.INVALID_REQUEST,
+                f"cannot write that {volume_id} is {outcome} to {self.file.name}: {error.strerror}",
+            ) from error
+        if outcome != ASKED:
+            self.count[outcome] += 1
         return line
 
 
@@ -74,19 +93,16 @@ async def fresh(readers: Readers, plan: Plan) -> Seen:
     Raises:
         StorageError: something could not be read, or the cluster is alive, or the one asked.
     """
-    if plan.region != readers.cloud.region:
-        raise StorageError(
-            Reason.WRONG_CLOUD,
-            f"the plan is for region {plan.region}, but {readers.cloud.region or 'none'} is asked",
-        )
+    why = wrong_place(plan, await account_of(readers), readers.cloud.region)
+    if why:
+        raise StorageError(Reason.WRONG_CLOUD, why)
     side = await cluster_side(readers)
     seen = await look(readers, side, plan.cluster_id, min_age_s=plan.min_age_s)
     signs = signs_of_life(seen.volumes, seen.around)
     if signs:
         raise StorageError(
             Reason.NOT_SUPPORTED,
-            f"nothing more is deleted: cluster {plan.cluster_id} seems to be alive: "
-            f"{'; '.join(signs)}",
+            f"nothing is deleted: cluster {plan.cluster_id} seems to be alive: {'; '.join(signs)}",
         )
     return seen
 
@@ -98,21 +114,34 @@ async def carry_out_plan(readers: Readers, plan: Plan, path: Path) -> Mapping[st
         How many volumes came to each outcome.
 
     Raises:
-        StorageError: before anything more was deleted: see ``fresh``.
+        StorageError: before anything more was deleted: see ``fresh``; the message says what was.
         ValueError: the outcome file cannot be written; nothing was deleted.
     """
-    count: Counter[str] = Counter()
     try:
-        file = path.open("a", encoding="utf-8")
+        file = path.open("ab", buffering=0)
     except OSError as error:
         raise ValueError(f"cannot write the outcomes to {path}: {error.strerror}") from error
     with file:
         record = Record(file)
         for start in range(0, len(plan.volumes), BATCH):
             some = plan.volumes[start : start + BATCH]
-            seen = await fresh(readers, plan)
-            count.update(await batch(Volumes(ec2_of(readers)), some, seen.around, record))
-    return count
+            try:
+                seen = await fresh(readers, plan)
+                await batch(Volumes(ec2_of(readers)), some, seen.around, record)
+            except StorageError as error:
+                raise StorageError(error.reason, _stopped(error, plan, record)) from error
+    return record.count
+
+
+def told(count: Mapping[str, int]) -> str:
+    """How many volumes came to each outcome, for people."""
+    return ", ".join(f"{number} {outcome}" for outcome, number in sorted(count.items()))
+
+
+def _stopped(error: StorageError, plan: Plan, record: Record) -> str:
+    left = len(plan.volumes) - record.count.total()
+    so_far = told(record.count) or "none"
+    return f"{error.message} (so far: {so_far}; {left} left; see {record.file.name})"
 
 
 async def batch(
@@ -159,10 +188,13 @@ async def _after_lost_reply(volumes: Volumes, volume_id: str, record: Record) ->
     """What became of it, as EC2 shows; it is not sent again, which the next run does."""
     for pause_s in _LOOKS_AFTER_S:
         await asyncio.sleep(pause_s)
-        found = (await volumes.look_for([volume_id])).get(volume_id)
+        try:
+            found = (await volumes.look_for([volume_id])).get(volume_id)
+        except Ec2Error:
+            continue
         if found is None or (isinstance(found, Volume) and found.state in _ENDING):
             return record.write(volume_id, DELETED, "EC2's reply was lost; it is gone")
-    return record.write(volume_id, UNKNOWN, "EC2's reply was lost, and it is there: run again")
+    return record.write(volume_id, UNKNOWN, "EC2's reply was lost, and it may be there: run again")
 
 
 _ENDING = (VolumeState.DELETING, VolumeState.DELETED)

@@ -11,7 +11,7 @@ import msgspec
 from provisioner import options
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
 from provisioner.inspect.orphans import apply, orphan_plan_rules
-from provisioner.inspect.orphans.look import Seen, cluster_side, look, own_cluster_ids
+from provisioner.inspect.orphans.look import Seen, account_of, cluster_side, look, own_cluster_ids
 from provisioner.inspect.orphans.orphan_plan_rules import Plan, Planned, claim_of, summary
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import NOTHING, table
@@ -92,8 +92,12 @@ async def _list(
             if not ids:
                 raise StorageError(Reason.OBJECT_NOT_FOUND, _NO_ID)
             seen = [await look(readers, side, each, min_age_s=min_age_s) for each in ids]
+            account = await account_of(readers) if plan_path is not None else ""
         region = readers.cloud.region
-    plans = [orphan_plan_rules.plan(each.volumes, each.around, region=region) for each in seen]
+    plans = [
+        orphan_plan_rules.plan(each.volumes, each.around, region=region, account=account)
+        for each in seen
+    ]
     if plan_path is not None:
         return _write(plan_path, plans[0], seen[0])
     screen.show(_shown(plans, output))
@@ -177,8 +181,7 @@ async def _apply(target: Target, plan: Plan, path: Path, *, sure: bool) -> int:
         outcomes = apply.outcome_path(path)
         async with screen.progress("deleting volumes"):
             count = await apply.carry_out_plan(readers, plan, outcomes)
-    told = ", ".join(f"{number} {outcome}" for outcome, number in sorted(count.items()))
-    screen.show([f"{told}: see {outcomes}"])
+    screen.show([f"{apply.told(count)}: see {outcomes}"])
     return 1 if any(count.get(each) for each in _FAILURES) else 0
 
 
@@ -188,7 +191,8 @@ def _confirm(plan: Plan) -> None:
     Raises:
         StorageError: there is nobody to ask, or the answer is another one.
     """
-    what = f"{summary(plan.volumes)} of cluster {plan.cluster_id} in {plan.region}"
+    where = f"in account {plan.account}, {plan.region}"
+    what = f"{summary(plan.volumes)} of cluster {plan.cluster_id} {where}"
     if not sys.stdin.isatty():
         raise StorageError(
             Reason.INVALID_REQUEST, f"nobody can be asked whether to delete {what}: give --yes"

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +12,7 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.orphans.orphan_plan_rules import CLUSTER_TAGS, Surroundings, ids_in
 from provisioner.inspect.reading import controller_rules
+from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.setup_kinds import DEPLOYMENTS
@@ -53,6 +55,21 @@ def ec2_of(readers: Readers) -> Ec2Calls:
         gap = readers.cloud.gaps[0]
         raise StorageError(gap.reason, gap.message)
     return readers.cloud.calls
+
+
+async def account_of(readers: Readers) -> str:
+    """The account of the credentials; needs no right. Source: STS API reference, GetCallerIdentity.
+
+    Raises:
+        StorageError: EC2 cannot be asked, or STS does not answer.
+    """
+    region = ec2_of(readers).region
+    with closing(Aws.of_caller(region)) as aws:
+        try:
+            answer = await aws.call("sts", "GetCallerIdentity")
+        except StorageError as error:
+            raise StorageError(error.reason, f"sts GetCallerIdentity: {error.message}") from error
+    return str(answer["Account"])
 
 
 async def cluster_side(readers: Readers) -> ClusterSide:

@@ -54,6 +54,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     version: int
     cluster_id: str
+    account: str
     region: str
     made_at: Moment
     min_age_s: float
@@ -159,13 +160,16 @@ def signs_of_life(volumes: Iterable[Volume], around: Surroundings) -> list[str]:
     return found
 
 
-def plan(volumes: Iterable[Volume], around: Surroundings, *, region: str) -> Plan:
-    """The plan that deletes all orphans among these volumes."""
+def plan(
+    volumes: Iterable[Volume], around: Surroundings, *, region: str, account: str = ""
+) -> Plan:
+    """The plan that deletes all orphans among these volumes; "" for an account that is unknown."""
     why = f"no PersistentVolume or claim is known for it, it is detached, of {around.cluster_id}"
     return Plan(
         kind=KIND,
         version=VERSION,
         cluster_id=around.cluster_id,
+        account=account,
         region=region,
         made_at=around.now,
         min_age_s=around.min_age.total_seconds(),
@@ -216,8 +220,8 @@ def read_plan(text: bytes) -> Plan:
     tags.check_cluster_id(found.cluster_id)
     if not 0 < found.min_age_s < float("inf"):
         raise ValueError("its min_age_s is no number of seconds above zero")
-    if not found.cluster_id or not found.region:
-        raise ValueError("it names no cluster or no region")
+    if not (found.cluster_id and found.account and found.region):
+        raise ValueError("it names no cluster, no account or no region")
     return found
 
 
@@ -264,6 +268,18 @@ def verdict(planned: Planned, volume: Volume | None, around: Surroundings) -> Ve
         return Kept("it was modified since the plan")
     why = why_kept(volume, around)
     return Kept(why) if why else Delete()
+
+
+def wrong_place(planned: Plan, account: str, region: str) -> str:
+    """Why a plan is not for the account and Region that are asked; "" if it is.
+
+    There, none of its volumes exists: they would all seem to be gone.
+    """
+    if planned.region != region:
+        return f"the plan is for region {planned.region}, but {region or 'none'} is asked"
+    if planned.account != account:
+        return f"the plan is for account {planned.account}, but these credentials are of {account}"
+    return ""
 
 
 def summary(volumes: Sequence[Planned]) -> str:

@@ -119,6 +119,8 @@ _KUBELET: Final = {
     "nodeStatusReportFrequency": "5m",
     # How soon it looks again at a pod that runs: whether its volume has grown, for one.
     "syncFrequency": "5s",
+    # How often it measures how full volumes are; by default once a minute.
+    "volumeStatsAggPeriod": "5s",
     # The disk and memory are the whole machine's, and no pod is to go for others.
     "evictionHard": {"memory.available": "0%"},
     "imageGCHighThresholdPercent": 100,

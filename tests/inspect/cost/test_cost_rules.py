@@ -16,7 +16,7 @@ from provisioner.inspect.cost.cost_rules import Item, Owner, snapshot_items, tot
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.sentences import printable
 from provisioner.model.volume import GIB
-from tests.inspect.cost.test_price_rules import RATES, SHAPES, a_volume
+from tests.prices.test_price_rules import RATES, SHAPES, a_volume
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 TEXT = st.text(max_size=5)
@@ -140,8 +140,29 @@ def test_waste_savings_and_free_space_are_told_with_their_amounts():
     assert cost_rules.remarks(items, "USD") == [
         "1 volume of type gp2 would cost 2.00 USD a month less as gp3 with at least the same IOPS, and 250 MiB/s (125 up to 170 GiB, where gp2 has 128 at most)",
         "1 volume of Released PersistentVolumes: 100 GiB, 10.00 USD a month",
-        "1 volume with known use: 6.00 USD a month is for free space (no EBS volume can shrink)",
+        "1 volume with known use: 6.00 USD a month is for free space (no EBS volume can shrink); most of it: shop/b 6.00",
     ]
+
+
+def test_the_emptiest_volumes_are_named_first_by_what_their_free_space_costs():
+    items = [
+        volume_item(a_volume("gp3", gib), Owner("shop", name), cost_rules.IN_USE, RATES, GIB)
+        for name, gib in (("a", 2), ("b", 200), ("c", 30), ("d", 100))
+    ]
+
+    (told,) = cost_rules.remarks(items, "USD")
+
+    assert told.endswith("most of it: shop/b 15.92, shop/d 7.92, shop/c 2.32")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(1, "1 item has no price and counts as"), (2, "2 items have no price and count as")],
+)
+def test_what_has_no_price_is_counted(count: int, words: str):
+    items = [volume_item(a_volume("gp4", 8), Owner(), cost_rules.IN_USE, RATES)] * count
+
+    assert words in " ".join(cost_rules.remarks(items, "USD"))
 
 
 def test_amounts_are_shown_in_cents():

@@ -11,7 +11,7 @@ from provisioner.inspect.command_line import Readers
 from provisioner.inspect.df.usage import usage_by_claim
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.kube.resources import ATTACHMENTS, NODES, PERSISTENT_VOLUMES
-from provisioner.model.errors import Reason
+from provisioner.model.errors import KubeError, Reason
 
 
 def attached(volume: str | None, node: str) -> Any:
@@ -25,6 +25,7 @@ class Cluster:
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.gaps: list[Gap] = []
+        self.refusal: KubeError | None = None
         self.client = self
         self._kinds: dict[Any, list[Any]] = {
             NODES: [SimpleNamespace(name=name) for name in ("a", "b", "c")],
@@ -39,6 +40,8 @@ class Cluster:
 
     async def text(self, path: str) -> str:
         self.asked.append(path.split("/")[4])
+        if self.refusal is not None:
+            raise self.refusal
         return '{"pods": []}'
 
 
@@ -57,3 +60,24 @@ async def test_all_nodes_are_asked_if_it_is_unknown_where_volumes_are(kind: Any)
     cluster.gaps.append(Gap(KUBERNETES, f"list {kind.plural}", Reason.FORBIDDEN, "no"))
 
     assert await asked(cluster) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "what"),
+    [
+        (Reason.FORBIDDEN, ["get nodes/proxy"]),
+        (Reason.TIMED_OUT, [f"get nodes/proxy {node}" for node in ("a", "b", "c")]),
+    ],
+)
+async def test_a_missing_right_is_one_gap_and_a_node_that_is_away_one_each(
+    reason: Reason, what: list[str]
+):
+    cluster = Cluster()
+    unknown = Gap(KUBERNETES, "list volumeattachments", Reason.FORBIDDEN, "no")
+    cluster.gaps.append(unknown)
+    cluster.refusal = KubeError(reason, "it may not", status=403)
+
+    await asked(cluster)
+
+    assert [each.what for each in cluster.gaps] == [unknown.what, *what]
+    assert all("it may not" in each.message for each in cluster.gaps[1:])

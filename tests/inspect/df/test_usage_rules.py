@@ -17,6 +17,7 @@ from provisioner.inspect.df.usage_rules import (
     duration,
     full_in,
     full_in_s,
+    measured_before,
     read_summary,
     size,
     sorted_by_fullness,
@@ -119,6 +120,21 @@ def test_what_is_full_is_called_so():
 
 def test_one_look_tells_no_time_to_full():
     assert full_in_s(None, USAGE) is None
+
+
+def test_a_look_before_the_next_measurement_is_compared_with_what_the_last_one_was():
+    first, second, third = ({USAGE.key: later(60 * n, used_bytes=100 * n)} for n in (1, 2, 3))
+    other = {"shop/new": replace(USAGE, claim="new")}
+
+    assert measured_before({}, {}, first) == {}
+    assert measured_before({}, first, first) == first
+    assert measured_before({}, first, second) == first
+    assert measured_before(first, second, second) == first
+    assert measured_before(first, second, third) == second
+    assert measured_before(first, second, second | other) == first
+    assert measured_before(first, second, other) == {}
+    # The node was away for a look.
+    assert measured_before(first, {}, second) == first
 
 
 USAGES = st.builds(

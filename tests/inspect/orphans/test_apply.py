@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,11 +18,13 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.orphans import apply
 from provisioner.inspect.orphans.orphan_plan_rules import Planned, Surroundings, plan
 from provisioner.metrics import Metrics
+from provisioner.model.errors import StorageError
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
+from provisioner.sandbox.strict_ec2.instances import make_instances
 from provisioner.sandbox.strict_ec2.lab import client
 from tests.builders import ZONE
 from tests.cluster.hands import tag_list
-from tests.inspect.orphans.test_orphan_plan_rules import AROUND, TAGS
+from tests.inspect.orphans.test_orphan_plan_rules import ACCOUNT, AROUND, TAGS
 
 
 @pytest_asyncio.fixture
@@ -49,13 +52,13 @@ def make(ec2: StrictEc2, count: int = 1) -> list[str]:
 async def planned(volumes: Volumes) -> tuple[tuple[Planned, ...], Surroundings]:
     around = replace(AROUND, now=datetime.now(UTC) + timedelta(days=1))
     found = await volumes.find(tags={"CSIVolumeName": None})
-    return plan(found, around, region="us-east-1").volumes, around
+    return plan(found, around, region="us-east-1", account=ACCOUNT).volumes, around
 
 
 async def run(
     volumes: Volumes, path: Path, some: tuple[Planned, ...], around: Surroundings
 ) -> list[str]:
-    with path.open("a") as file:
+    with path.open("ab", buffering=0) as file:
         return await apply.batch(volumes, some, around, apply.Record(file))
 
 
@@ -104,6 +107,22 @@ async def test_what_was_tagged_since_the_plan_is_kept(
     }
 
 
+async def test_what_was_attached_since_the_plan_is_kept(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    (attached,) = make(strict_ec2)
+    some, around = await planned(volumes)
+    (instance,) = make_instances(strict_ec2.endpoint, 1, [ZONE])
+    where = instance.instance_id
+    client(strict_ec2.endpoint).attach_volume(
+        VolumeId=attached, InstanceId=where, Device="/dev/xvdba"
+    )
+
+    assert await run(volumes, tmp_path / "outcome", some, around) == ["kept"]
+    assert f"attached to {where}" in (tmp_path / "outcome").read_text()
+    assert "DeleteVolume" not in strict_ec2.counts()
+
+
 async def test_what_ec2_refuses_costs_the_others_nothing(
     strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
 ):
@@ -141,3 +160,55 @@ async def test_a_request_that_was_lost_is_unknown_and_deleted_by_the_next_run(
 
     assert await run(volumes, tmp_path / "outcome", some, around) == ["unknown"]
     assert await run(volumes, tmp_path / "outcome", some, around) == ["deleted"]
+
+
+async def test_a_look_that_fails_after_a_lost_reply_costs_the_others_nothing(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    (volume_id,) = make(strict_ec2)
+    denied = {"do": "error", "code": "UnauthorizedOperation", "http_status": 403, "n": 2}
+    strict_ec2.control(faults=[{"action": "DescribeVolumes", **denied}])
+    with (tmp_path / "outcome").open("ab", buffering=0) as file:
+        line = await apply._after_lost_reply(volumes, volume_id, apply.Record(file))
+
+    assert (line.outcome, "may be there" in line.why) == ("unknown", True)
+
+
+async def test_a_throttled_deletion_is_sent_again_until_ec2_accepts_it(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    ids = sorted(make(strict_ec2, 3))
+    some, around = await planned(volumes)
+    throttled = {"do": "error", "code": "RequestLimitExceeded", "http_status": 503, "n": 2}
+    match = {"VolumeId": ids[1]}
+    strict_ec2.control(faults=[{"action": "DeleteVolume", "match": match, **throttled}])
+
+    assert await run(volumes, tmp_path / "outcome", some, around) == ["deleted"] * 3
+    assert [each for each, what in written(tmp_path / "outcome") if what == "asked"] == ids
+
+
+async def test_two_who_apply_a_plan_at_once_delete_each_volume_once(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    ids = make(strict_ec2, 5)
+    some, around = await planned(volumes)
+    path = tmp_path / "outcome"
+
+    both = await asyncio.gather(*(run(volumes, path, some, around) for _ in range(2)))
+
+    assert {frozenset(pair) for pair in zip(*both, strict=True)} <= {
+        frozenset({"deleted"}),
+        frozenset({"deleted", "gone"}),
+    }
+    assert {each for each, _ in written(path)} == set(ids)
+    assert await volumes.find(tags={"CSIVolumeName": None}) == []
+
+
+async def test_what_cannot_be_noted_is_not_deleted(strict_ec2: StrictEc2, volumes: Volumes):
+    (volume_id,) = make(strict_ec2)
+    some, around = await planned(volumes)
+
+    with pytest.raises(StorageError, match=f"{volume_id} is asked to /dev/full: No space left"):
+        await run(volumes, Path("/dev/full"), some, around)
+
+    assert "DeleteVolume" not in strict_ec2.counts()

@@ -26,12 +26,14 @@ from provisioner.inspect.orphans.orphan_plan_rules import (
     text_of,
     verdict,
     why_kept,
+    wrong_place,
 )
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
 from tests.builders import INSTANCE, UID, VOLUME, ZONE
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 DEAD = "old"
+ACCOUNT = "111122223333"
 TAGS = {
     f"kubernetes.io/cluster/{DEAD}": "owned",
     "ebs.csi.aws.com/cluster-name": DEAD,
@@ -52,7 +54,7 @@ ATTACHED = (InstanceAttachment(INSTANCE, "/dev/sdf", AttachmentState.ATTACHED),)
 
 
 def planned() -> Plan:
-    return plan([ORPHAN], AROUND, region="us-east-1")
+    return plan([ORPHAN], AROUND, region="us-east-1", account=ACCOUNT)
 
 
 def test_a_detached_volume_of_a_claim_that_nothing_names_is_an_orphan():
@@ -150,7 +152,10 @@ def test_a_plan_names_only_orphans_and_is_read_as_it_was_written(
 ):
     each = {f"vol-{number:017x}": one for number, one in enumerate(volumes)}
     made = plan(
-        [replace(one, volume_id=name) for name, one in each.items()], around, region="eu-west-1"
+        [replace(one, volume_id=name) for name, one in each.items()],
+        around,
+        region="eu-west-1",
+        account=ACCOUNT,
     )
 
     assert read_plan(text_of(made)) == made
@@ -189,6 +194,7 @@ def test_a_dead_cluster_shows_no_sign_of_life():
         (text_of(msgspec.structs.replace(planned(), version=2)), "version"),
         (text_of(msgspec.structs.replace(planned(), kind="List")), "version"),
         (text_of(msgspec.structs.replace(planned(), cluster_id="")), "no cluster"),
+        (text_of(msgspec.structs.replace(planned(), account="")), "no account"),
         (text_of(msgspec.structs.replace(planned(), cluster_id="a*")), "characters"),
         (text_of(msgspec.structs.replace(planned(), volumes=planned().volumes * 2)), "twice"),
         (text_of(planned()).replace(VOLUME.encode(), b"--all"), "no volume id"),
@@ -199,6 +205,41 @@ def test_a_dead_cluster_shows_no_sign_of_life():
 def test_what_is_no_plan_is_refused_in_a_sentence(text: bytes, why: str):
     with pytest.raises(ValueError, match=why):
         read_plan(text)
+
+
+@pytest.mark.parametrize(
+    ("account", "region", "why"),
+    [
+        (ACCOUNT, "us-east-1", ""),
+        ("444455556666", "us-east-1", f"account {ACCOUNT}, but these credentials are of 4444"),
+        (ACCOUNT, "us-west-2", "region us-east-1, but us-west-2"),
+        (ACCOUNT, "", "none is asked"),
+    ],
+)
+def test_a_plan_is_for_one_account_and_one_region(account: str, region: str, why: str):
+    found = wrong_place(planned(), account, region)
+
+    assert why in found
+    assert bool(found) == bool(why)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"tags": TAGS | {"team": "shop"}},
+        {"size_gib": 9},
+        {"created_at": NOW},
+        {"volume_type": "io2"},
+    ],
+)
+def test_an_entry_that_somebody_has_edited_deletes_nothing(changes: dict[str, Any]):
+    edited = msgspec.structs.replace(planned().volumes[0], **changes)
+
+    assert isinstance(verdict(edited, ORPHAN, AROUND), Kept)
+
+
+def test_an_edited_cluster_id_deletes_nothing():
+    assert isinstance(verdict(planned().volumes[0], ORPHAN, replace(AROUND, cluster_id="b")), Kept)
 
 
 def test_the_summary_counts_volumes_and_their_size():
