@@ -247,8 +247,8 @@ async def test_the_use_of_quotas_is_told_where_their_limits_cannot_be_read(
 
     code, out, err = await run(sandbox, "quota", "-o", "json", **nobody)
 
-    gp3 = next(each for each in json.loads(out) if each["volume_type"] == "gp3")
+    gp3 = next(each for each in json.loads(out) if (each["of"], each["what"]) == ("gp3", "storage"))
     assert gp3["used"] >= 1
     assert gp3["limit"] is None
     assert code == 1
-    assert "could not read list_service_quotas" in err
+    assert "could not read ListAWSDefaultServiceQuotas, ListServiceQuotas" in err
