@@ -196,6 +196,12 @@ def commands() -> None:
     help="Release volumes of nodes whose EC2 instances are terminated, without the usual wait.",
 )
 @click.option(
+    "--volume-costs/--no-volume-costs",
+    default=False,
+    show_default=True,
+    help="Show what each volume costs a month as a metric.",
+)
+@click.option(
     "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option(
@@ -223,6 +229,7 @@ def controller(
     orphan_min_age: float,
     initialize_nodes: bool,
     release_dead_nodes: bool,
+    volume_costs: bool,
     log_format: str,
     log_level: str,
 ) -> None:
@@ -254,6 +261,7 @@ def controller(
         orphan_min_age_s=orphan_min_age,
         initialize_nodes=initialize_nodes,
         release_dead_nodes=release_dead_nodes,
+        volume_costs=volume_costs,
     )
     from provisioner.controller import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 

@@ -102,6 +102,11 @@ class Metrics(SharedMetrics):
             "type",
             "reason",
         )
+        self.volume_usd_per_month = self._gauge(
+            "volume_usd_per_month",
+            "List price of a volume for a month, with --volume-costs.",
+            *("persistentvolume", "namespace", "claim"),
+        )
         self.orphans = self._counter(
             "orphans", "Volumes without an owner, by what was done with them.", "outcome"
         )

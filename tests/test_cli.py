@@ -145,6 +145,7 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--orphan-min-age", "1h", {"orphan_min_age_s": 3600.0}),
     ("--release-dead-nodes", "true", {"release_dead_nodes": True}),
     ("--initialize-nodes", "true", {"initialize_nodes": True}),
+    ("--volume-costs", "true", {"volume_costs": True}),
 ]
 # Options that do nothing without another one.
 NEEDED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -158,6 +159,7 @@ FLAGS = {
     "--modify-annotations": "--modify-annotations",
     "--reconcile-extra-tags": "--reconcile-extra-tags",
     "--release-dead-nodes": "--release-dead-nodes",
+    "--volume-costs": "--volume-costs",
 }
 
 

@@ -45,11 +45,14 @@ ALLOWED: dict[str, set[str]] = {
     # The Region of AWS: each program that asks EC2 finds it by the same code.
     "region": {"kube", "ec2", "process"},
     "classes": set(),
+    # What EBS costs, for the controller's metric and for kubectl ebs.
+    "prices": set(),
     # -- the controller, story by story: each may import those that its line names
     "controller.shared": {"kube", "ec2"},
     "controller.claims": {"controller.shared", "kube"},
     "controller.ownership": {"controller.shared", "ec2"},
     "controller.tagging": {"controller.shared", "ec2"},
+    "controller.costs": {"controller.shared", "ec2", "prices"},
     "controller.placement": {
         *("controller.claims", "controller.ownership"),
         *("controller.shared", "kube", "ec2", "classes"),
@@ -70,8 +73,9 @@ ALLOWED: dict[str, set[str]] = {
     "controller.deleting": {"controller.provisioning", "controller.shared", "kube"},
     "controller.nodes": {"controller.shared", "kube", "ec2"},
     "controller.app": {
-        *("controller.attaching", "controller.deleting", "controller.modifying"),
-        *("controller.nodes", "controller.ownership", "controller.provisioning"),
+        *("controller.attaching", "controller.costs", "controller.deleting"),
+        *("controller.modifying", "controller.nodes", "controller.ownership"),
+        "controller.provisioning",
         *("controller.shared", "controller.snapshotting", "controller.tagging"),
         *("kube", "ec2", "process", "region"),
     },
@@ -127,7 +131,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "inspect.cost": {
         *("inspect.command_line", "inspect.df", "inspect.orphans", "inspect.reading"),
-        *("inspect.terminal", "ec2", "kube"),
+        *("inspect.terminal", "ec2", "kube", "prices"),
     },
     "inspect.doctor": {
         *("inspect.classes", "inspect.command_line", "inspect.reading", "inspect.terminal"),
@@ -137,9 +141,7 @@ ALLOWED: dict[str, set[str]] = {
         *("inspect.command_line", "inspect.reading", "inspect.terminal"),
         *("ec2", "kube", "options"),
     },
-    "inspect.quota": {
-        *("inspect.command_line", "inspect.reading", "inspect.terminal", "ec2"),
-    },
+    "inspect.quota": {"inspect.command_line", "inspect.reading", "inspect.terminal"},
     "inspect.history": {
         *("inspect.command_line", "inspect.object_name_rules", "inspect.reading"),
         *("inspect.terminal", "ec2", "kube"),

@@ -19,6 +19,7 @@ import structlog
 
 from provisioner import process
 from provisioner.controller.attaching.flow import Attacher
+from provisioner.controller.costs.flow import VolumeCosts
 from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.modifying.flow import Modifier
@@ -105,6 +106,7 @@ class Controller:
         self.dead_nodes = DeadNodes(services)
         self.extra_tags = ExtraTags(services)
         self.orphans = OrphanSweep(services, self.provisioner.creations)
+        self.volume_costs = VolumeCosts(services, calls.region)
         calls.may_change, calls.confirm_gone = self.still_leading, self.aws_access.confirm_gone
 
     @property
@@ -122,7 +124,7 @@ class Controller:
         sources = self.provisioner.sources
         return [
             *(self.services.watchers, self.unclaimed, self.events, self.orphans, self.extra_tags),
-            *(self.dead_nodes, sources.finalizers, sources.cross_zone_clones),
+            *(self.dead_nodes, sources.finalizers, sources.cross_zone_clones, self.volume_costs),
         ]
 
     def still_leading(self) -> bool:

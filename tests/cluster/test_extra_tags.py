@@ -1,4 +1,4 @@
-"""--reconcile-extra-tags in a cluster: volumes that were there before it, ours and others'."""
+"""Volumes that were there before an option in a cluster: their extra tags, and their costs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import aiohttp
 import pytest
 from botocore.exceptions import ClientError
 
@@ -15,7 +16,12 @@ from tests.cluster.cluster import Cluster, handle_of, opened
 from tests.cluster.hands import tag_list, tags_of
 from tests.cluster.place import Place, a_place
 
-OPTIONS = ("--extra-tags", "team=storage,for={{ .PVCName }}", "--reconcile-extra-tags")
+OPTIONS = (
+    "--extra-tags",
+    "team=storage,for={{ .PVCName }}",
+    "--reconcile-extra-tags",
+    "--volume-costs",
+)
 
 
 @pytest.fixture
@@ -49,6 +55,20 @@ async def has(place: Place, volume_id: str, wanted: dict[str, str]) -> None:
     await place.cluster.until(f"{volume_id} has {wanted}", seen)
 
 
+async def costs(place: Place) -> dict[str, str]:
+    """What the controller shows of this place's volumes, by their claims."""
+    url = f"http://{place.cluster.probes}/metrics"
+    async with aiohttp.ClientSession() as http, http.get(url) as answer:
+        lines = (await answer.text()).splitlines()
+    ours = [
+        line
+        for line in lines
+        if line.startswith("ebs_provisioner_volume_usd_per_month{")
+        and f'namespace="{place.name}"' in line
+    ]
+    return {line.partition('claim="')[2].partition('"')[0]: line.split()[-1] for line in ours}
+
+
 async def test_volumes_that_were_there_get_what_they_lack_and_others_keep_what_they_have(
     place: Place,
 ):
@@ -76,3 +96,8 @@ async def test_volumes_that_were_there_get_what_they_lack_and_others_keep_what_t
         await has(place, stocks, {**of_stock, "team": "storage"})  # it has no claim to name
         assert await tags_in_ec2(place, static) == {"Name": "static"}
         assert await tags_in_ec2(place, settled) == chosen
+
+        async def seen() -> bool:
+            return await costs(place) == {"data": "0.08"}  # 1 GiB of gp3
+
+        await cluster.until("the claim has a cost", seen)

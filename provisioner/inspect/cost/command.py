@@ -8,15 +8,16 @@ import click
 import msgspec
 
 from provisioner.inspect.command_line import Readers, Target, carry_out, reading, target_options
-from provisioner.inspect.cost import cost_rules, price_rules
+from provisioner.inspect.cost import cost_rules
 from provisioner.inspect.cost.cost_rules import Item, Sum, amount, amount_range
 from provisioner.inspect.cost.flow import billed_items
-from provisioner.inspect.cost.price_rules import Prices
 from provisioner.inspect.cost.prices import API, SHIPPED, prices_of
 from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import table
 from provisioner.model.errors import StorageError
+from provisioner.prices import price_rules
+from provisioner.prices.price_rules import Prices
 
 
 @click.command()

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from provisioner.inspect.cost.price_rules import RegionPrices
+from provisioner.prices.price_rules import RegionPrices
 
 FAMILIES = (
     "Storage",

@@ -12,7 +12,8 @@ from provisioner.inspect.doctor.check_rules import (
     skipped,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import Evidence, Quota
+from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.reading.quota_rules import QuotaUse
 from provisioner.model.node_affinity import REGION_LABEL, names_region, names_zone, region_of
 from provisioner.model.zone import zone_of
 
@@ -27,6 +28,11 @@ def _identity(seen: Evidence) -> Finding:
         return unknown("AWS was not asked, or did not say")
     if cloud.is_controllers:
         return ok(f"rights were tried as {cloud.tried_as}, the rest was read as {cloud.identity}")
+    if cloud.not_as_controller:
+        return unknown(
+            f"rights were tried as {cloud.identity}: {cloud.not_as_controller}",
+            "name the controller's role: --role ARN",
+        )
     return ok(
         f"{cloud.identity} runs this command; the controller may have other rights "
         "(--role ARN or --as-controller tries its own)"
@@ -133,11 +139,11 @@ def quota_checks(seen: Evidence) -> Iterator[Check]:
         yield Check(f"quota-{each.code}", found.verdict, each.name, found.proof, found.remedy)
 
 
-def _quota(quota: Quota) -> Finding:
+def _quota(quota: QuotaUse) -> Finding:
     if not quota.limit and not quota.used:
         return skipped("the quota is 0, and nothing counts against it")
     part = quota.used / quota.limit if quota.limit else 1.0
-    text = f"{quota.used:,.2f} of {quota.limit:,.0f} {quota.unit} ({part:.0%})"
+    text = f"{quota.used:,.2f} of {quota.limit or 0:,.0f} {quota.unit} ({part:.0%})"
     remedy = (
         "aws service-quotas request-service-quota-increase --service-code ebs --quota-code "
         f"{quota.code} --desired-value N"

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from provisioner.inspect.reading.controller_rules import COMPONENT_LABEL, NAME_LABEL, OUR_NAME
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
+from provisioner.inspect.reading.quota_rules import QuotaUse
 from provisioner.inspect.reading.setup_kind_rules import (
     CsiDriverSetup,
     CustomResource,
@@ -41,7 +42,7 @@ class ClusterEvidence:
         custom_resources: the snapshot kinds, by name.
         deployments, daemon_sets: of all namespaces.
         accounts: ServiceAccounts of the controllers, ours and the stock driver's.
-        account: the ServiceAccount of our controller, None if it is not known.
+        account: the ServiceAccount of the controller at work, None if it is not known.
         cluster_id: of our controller; None if it is not known.
         controller_regions: that controllers are set to, by their Deployments; only those known.
         server_version: of the API server, "" if it is not known.
@@ -98,25 +99,6 @@ class SeenInstance:
 
 
 @dataclass(frozen=True, slots=True)
-class Quota:
-    """A quota of Service Quotas, and what is in use of it, in its own unit.
-
-    Attributes:
-        code: such as "L-7A658B76".
-        name: as Service Quotas lists it.
-        limit: how much is allowed.
-        used: how much of it is in use.
-        unit: "TiB", "IOPS" or "snapshots".
-    """
-
-    code: str
-    name: str
-    limit: float
-    used: float
-    unit: str
-
-
-@dataclass(frozen=True, slots=True)
 class Try:
     """A call that was sent with DryRun.
 
@@ -161,6 +143,7 @@ class CloudEvidence:
         identity: the ARN under which AWS was asked for everything but the tries.
         tried_as: the ARN of the tries; "" if none was made.
         is_controllers: whether the tries were made as the controller.
+        not_as_controller: why they were not, though that was asked for; else "".
         volumes: that PersistentVolumes name, by id.
         tagged: volumes that have this cluster's tag.
         instances: of the nodes, by id.
@@ -172,13 +155,14 @@ class CloudEvidence:
     identity: str = ""
     tried_as: str = ""
     is_controllers: bool = False
+    not_as_controller: str = ""
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     tagged: Sequence[Volume] = ()
     instances: Mapping[str, SeenInstance] = field(default_factory=dict)
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
     refused: str = ""
-    quotas: Sequence[Quota] = ()
+    quotas: Sequence[QuotaUse] = ()
 
 
 @dataclass(frozen=True, slots=True)

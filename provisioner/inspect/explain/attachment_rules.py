@@ -8,6 +8,7 @@ from provisioner.inspect.explain import controller_rules, reason_rules, volume_r
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import ClaimView, NodeView, View, VolumeView
+from provisioner.inspect.shell_words import shell
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import finalizer_of_attacher
@@ -113,7 +114,7 @@ def _wrong_place(volume: VolumeView, node: NodeView, ill: Sequence[Chain]) -> li
         next="you; a volume cannot leave its zone",
         remedy=f"Delete the pod, so that the scheduler sends it to {volume.ebs.zone}; check the "
         "PersistentVolume's nodeAffinity and the node's zone label.",
-        command=f"kubectl get node {node.name} --show-labels",
+        command=shell("kubectl get node {} --show-labels", node.name),
     )
     label = next((each.links[0] for each in ill if each.cause is Cause.WRONG_ZONE_LABEL), None)
     if label is None:
@@ -176,9 +177,9 @@ def _elsewhere(view: View, claim: ClaimView, volume: VolumeView, node: NodeView)
         remedy="Delete that pod, or let both run on one node."
         if pods
         else f"Check that node {name} is alive.",
-        command=f"kubectl -n {pods[0].metadata.namespace} delete pod {pods[0].name}"
+        command=shell("kubectl -n {} delete pod {}", pods[0].metadata.namespace, pods[0].name)
         if pods
-        else f"kubectl ebs explain node {name}",
+        else shell("kubectl ebs explain node {}", name),
     )
     return Chain((link,))
 
@@ -219,5 +220,5 @@ def stuck(view: View, attachment: Attachment) -> Link:
         "and EC2 shows the volume detached, remove the finalizer."
         if foreign
         else "Look at the controller's log.",
-        command=f"kubectl get volumeattachment {attachment.name} -o yaml",
+        command=shell("kubectl get volumeattachment {} -o yaml", attachment.name),
     )

@@ -18,6 +18,7 @@ from provisioner.inspect.explain import (
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
+from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
@@ -101,7 +102,7 @@ def _missing(view: View, about: ClaimView) -> list[Chain]:
         Proof(about.name, "not found"),
         next="you, or the controller of the StatefulSet that creates it",
         remedy="Check the name and the namespace, or create the claim.",
-        command=f"kubectl -n {about.key.partition('/')[0]} get pvc",
+        command=shell("kubectl -n {} get pvc", about.key.partition("/")[0]),
     )
     return [Chain((link,))]
 
@@ -136,7 +137,9 @@ def _deleting(view: View, about: ClaimView, claim: Claim) -> Iterator[Chain]:
                     Proof(where, left),
                     next="Kubernetes, which deletes the claim once the last pod has ended",
                     remedy="Delete the pods, if the data are no longer needed.",
-                    command=f"kubectl -n {claim.metadata.namespace} delete pod {users[0].name}",
+                    command=shell(
+                        "kubectl -n {} delete pod {}", claim.metadata.namespace, users[0].name
+                    ),
                 ),
             )
         )
@@ -199,7 +202,9 @@ def _asks_for_volume(view: View, about: ClaimView, claim: Claim) -> Chain:
             Proof(f"pv {name}, spec.claimRef", f"{holder.namespace}/{holder.name}, {holder.uid}"),
             next="nobody",
             remedy=_take_over(found, holder, claim),
-            command=f"kubectl -n {holder.namespace} get pvc {holder.name}",
+            command=shell("kubectl -n {} get pvc {}", holder.namespace, holder.name)
+            if is_name(holder.namespace) and is_name(holder.name)
+            else "",
         )
         return Chain((link,))
     sentence = f"Kubernetes has not bound the claim to PersistentVolume {name} yet."
@@ -211,7 +216,7 @@ def _asks_for_volume(view: View, about: ClaimView, claim: Claim) -> Chain:
         proof,
         next="kube-controller-manager: class, size, access modes and volumeMode of both must fit",
         remedy="Compare both objects.",
-        command=f"kubectl get pv {name} -o yaml",
+        command=shell("kubectl get pv {} -o yaml", name),
     )
     made = claim.metadata.creation_timestamp
     return Chain((waits,), waits=said is None and made is not None and view.now - made < _SOON)
@@ -310,7 +315,7 @@ def _invalid_class(storage_class: StorageClass, why: str) -> Link:
         Proof(f"storageclass {storage_class.name}, parameters", why),
         next=reason_rules.who_acts(Reason.INVALID_CLASS),
         remedy="Parameters cannot be changed: delete the class and create it again.",
-        command=f"ebs-provisioner class check {storage_class.name}",
+        command=shell("ebs-provisioner class check {}", storage_class.name),
     )
 
 
@@ -340,7 +345,7 @@ def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
         else f"No pod uses the claim yet, and class {class_name} waits for one.",
         Proof(f"storageclass {class_name}, volumeBindingMode", "WaitForFirstConsumer"),
         next="the scheduler" if by else "you: the volume is created for the first pod",
-        command=f"kubectl ebs explain pod {about.users[0].key}" if by else "",
+        command=shell("kubectl ebs explain pod {}", about.users[0].key) if by else "",
     )
     return Chain((link,), waits=True)
 
@@ -375,9 +380,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
         Proof(about.name, "no event of a provisioner"),
         next="the controller",
         remedy="" if is_new else "Look at the controller's log.",
-        command=""
-        if is_new
-        else "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50",
+        command="" if is_new else controller_rules.LOG,
     )
     return [Chain((link,), waits=is_new)]
 

@@ -221,9 +221,9 @@ def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
         Proof(f"node {chosen[0].name}, spec.taints", ", ".join(names)),
         next="you, or whoever has added the taint" if key not in names else "the controller",
         remedy="Uncordon a node." if cordoned else "Remove the taint, or add a toleration.",
-        command=f"kubectl uncordon {chosen[0].name}"
-        if cordoned
-        else f"kubectl describe node {chosen[0].name}",
+        command=shell(
+            "kubectl uncordon {}" if cordoned else "kubectl describe node {}", chosen[0].name
+        ),
     )
     return Chain((link,))
 
@@ -236,7 +236,7 @@ def _full(free: list[Node], condition: Condition, pod: WatchedPod) -> Link:
         Proof(f"pod {pod.key}, condition PodScheduled", condition.message),
         next="the autoscaler, if one may add nodes there; else you",
         remedy="Add a node there, or use an instance type that takes more volumes.",
-        command=shell(*("kubectl", "get", "csinodes", "-o"), _LIMITS),
+        command=shell("kubectl get csinodes -o {}", _LIMITS),
     )
 
 

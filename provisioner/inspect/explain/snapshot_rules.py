@@ -8,6 +8,7 @@ from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import SnapshotView, View, newest
 from provisioner.inspect.reading.gap_rules import GROUPS
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
+from provisioner.inspect.shell_words import shell
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import Reason
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
@@ -39,7 +40,7 @@ def chains(view: View, about: SnapshotView) -> list[Chain]:
             f"There is no VolumeSnapshot {about.key}.",
             Proof(f"snapshot {about.key}", "not found"),
             remedy="Check the name and the namespace.",
-            command=f"kubectl -n {about.key.partition('/')[0]} get volumesnapshot",
+            command=shell("kubectl -n {} get volumesnapshot", about.key.partition("/")[0]),
         )
         return [Chain((link,))]
     if snapshot.deleting:
@@ -137,7 +138,7 @@ def _source_missing(about: SnapshotView, source: str) -> Link:
         Proof(f"snapshot {about.key}, spec.source.persistentVolumeClaimName", source),
         next="you",
         remedy="Create the snapshot again with the name of a claim in its own namespace.",
-        command=f"kubectl -n {namespace} get pvc",
+        command=shell("kubectl -n {} get pvc", namespace),
     )
 
 

@@ -56,7 +56,7 @@ def _link(source: DataSource, refused: Refuse, about: ClaimView) -> Link:
         Proof(f"{about.name}, spec.dataSource", f"{source.kind} {source.name}"),
         next="you" if not refused.normal else "the source: the claim continues once it is ready",
         remedy=_remedy(refused),
-        command=shell("kubectl", "-n", namespace, "get", kind, name) if shown else "",
+        command=shell("kubectl -n {} get {} {}", namespace, kind, name) if shown else "",
     )
 
 

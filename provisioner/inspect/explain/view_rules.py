@@ -167,7 +167,6 @@ class NodeView:
     volume_of: Mapping[str, str] = field(default_factory=dict)
     attached: Mapping[str, Volume] = field(default_factory=dict)
     plugins: tuple[WatchedPod, ...] = ()
-    said: tuple[Said, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

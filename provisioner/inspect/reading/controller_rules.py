@@ -17,6 +17,8 @@ COMPONENT_LABEL = "app.kubernetes.io/component"
 CLUSTER_ID_VARIABLE = "EBS_PROVISIONER_CONTROLLER_CLUSTER_ID"
 _OUR_CONTROLLERS = (OUR_NAME, f"{OUR_NAME}-controller")
 _STOCK_CONTROLLER = "ebs-csi-controller"
+# Namespace and name, as our manifests, its chart and the EKS add-on have them.
+ACCOUNTS = ((OUR_NAME, f"{OUR_NAME}-controller"), ("kube-system", f"{_STOCK_CONTROLLER}-sa"))
 _STOCK_FLAG = "--k8s-tag-cluster-id"
 _ID_FLAGS = ("--cluster-id", _STOCK_FLAG)
 _REGION_FLAGS = ("--region",)
@@ -52,6 +54,23 @@ def controllers(workloads: Sequence[Workload]) -> list[Workload]:
         for each in workloads
         if each in known or each.name in _OUR_CONTROLLERS or any(map(_names_id, each.containers))
     ]
+
+
+def at_work(workloads: Sequence[Workload], holders: Iterable[str]) -> Workload | None:
+    """The controller whose pod holds a lease; else the first that is switched on, ours first.
+
+    Args:
+        workloads: all Deployments.
+        holders: of the controller's leases: "ebs-provisioner_POD_…", or the pod (stock sidecars).
+    """
+    known = controllers(workloads)
+    pods = [each.removeprefix(f"{OUR_NAME}_") for each in holders]
+    for each in sorted(workloads, key=lambda w: (w not in known, -len(w.name))):
+        if any(pod.startswith(f"{each.name}-") for pod in pods):
+            return each
+    stock = stock_controllers(known)
+    ordered = sorted(known, key=lambda w: (w.spec.replicas == 0, w in stock))
+    return next(iter(ordered), None)
 
 
 def _names_id(container: Container) -> bool:

@@ -16,7 +16,7 @@ from provisioner.inspect.cost.cost_rules import Item, Owner, snapshot_items, tot
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.sentences import printable
 from provisioner.model.volume import GIB
-from tests.inspect.cost.test_price_rules import RATES, SHAPES, a_volume
+from tests.prices.test_price_rules import RATES, SHAPES, a_volume
 
 NOW = datetime(2026, 11, 23, tzinfo=UTC)
 TEXT = st.text(max_size=5)
@@ -153,6 +153,14 @@ def test_the_emptiest_volumes_are_named_first_by_what_their_free_space_costs():
     (told,) = cost_rules.remarks(items, "USD")
 
     assert told.endswith("most of it: shop/b 15.92, shop/d 7.92, shop/c 2.32")
+
+
+@pytest.mark.parametrize(("capacity", "gib"), [("100Gi", 100), ("", 0), ("much", 0)])
+def test_a_volume_that_could_not_be_read_is_counted_without_an_amount(capacity: str, gib: int):
+    item = cost_rules.unread_item("vol-1", Owner("shop", "a"), cost_rules.RELEASED, capacity)
+
+    assert total([item]) == cost_rules.Sum(1, 1, gib, Decimal(0), Decimal(0), Decimal(0), 1)
+    assert f": {gib} GiB, ? USD a month" in cost_rules.remarks([item], "USD")[0]
 
 
 @pytest.mark.parametrize(

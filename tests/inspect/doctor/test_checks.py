@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from provisioner.inspect.doctor.check_rules import Check, Verdict, exit_status
-from provisioner.inspect.doctor.evidence_rules import Clock, Evidence, KeyTry, Quota, Try
+from provisioner.inspect.doctor.evidence_rules import Clock, Evidence, KeyTry, Try
 from provisioner.inspect.doctor.right_rules import NOT_IN_AWS_POLICY, Samples, attempts
 from provisioner.inspect.doctor.webhook_rules import unchecked_in
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
@@ -302,13 +302,13 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
     (
         "quota-L-1",
         Verdict.WARNING,
-        with_cloud(quotas=[Quota("L-1", "Storage", 50, 45, "TiB")]),
+        with_cloud(quotas=[e.a_quota("L-1", "Storage", 50, 45)]),
         "45.00 of 50 TiB (90%)",
     ),
     (
         "quota-L-1",
         Verdict.FAILED,
-        with_cloud(quotas=[Quota("L-1", "Storage", 50, 50, "TiB")]),
+        with_cloud(quotas=[e.a_quota("L-1", "Storage", 50, 50)]),
         "(100%)",
     ),
     ("iam-CreateVolume", Verdict.FAILED, with_cloud(tries=[NO]), "UnauthorizedOperation"),
@@ -543,7 +543,7 @@ def test_a_cluster_that_cannot_be_reached_is_a_failure():
 
 
 def test_a_quota_of_nothing_that_nothing_uses_is_not_full():
-    seen = with_cloud(quotas=[Quota("L-1", "Storage", 0, 0, "TiB")])
+    seen = with_cloud(quotas=[e.a_quota("L-1", "Storage", 0, 0)])
 
     assert checked(seen)["quota-L-1"].verdict is Verdict.SKIPPED
 

@@ -1,0 +1,1 @@
+"""What volumes cost, as a metric."""

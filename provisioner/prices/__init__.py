@@ -1,0 +1,1 @@
+"""What EBS costs: prices by Region, and amounts by them."""
