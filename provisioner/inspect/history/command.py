@@ -60,7 +60,8 @@ async def _history(target: Target, name: ObjectName, output: str) -> int:
     if output == "json":
         screen.show_json(found)
     else:
-        screen.show(table(rules.HEADINGS, map(rules.cells, found), width=screen.width()))
+        # Its last column is the story itself: on a narrow terminal it goes on in the next line.
+        screen.show(table(rules.HEADINGS, map(rules.cells, found)))
     screen.warn(told)
     return 1 if told else 0
 
