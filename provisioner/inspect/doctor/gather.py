@@ -10,7 +10,6 @@ from typing import Any
 from provisioner.inspect.command_line import Readers, Target
 from provisioner.inspect.doctor import probes, volume_rules, webhook_rules
 from provisioner.inspect.doctor.class_rules import SNAPSHOT_CRDS, SNAPSHOT_LEASE
-from provisioner.inspect.doctor.driver_rules import lease_names
 from provisioner.inspect.doctor.evidence_rules import (
     Clock,
     ClusterEvidence,
@@ -59,6 +58,7 @@ from provisioner.kube.resources import (
     Resource,
 )
 from provisioner.model.errors import KubeError
+from provisioner.model.leadership import lease_names
 from provisioner.model.meta import KubeObject
 
 _CONTROLLER = "controller"

@@ -40,7 +40,7 @@ def chains(view: View, about: SnapshotView) -> list[Chain]:
             f"There is no VolumeSnapshot {about.key}.",
             Proof(f"snapshot {about.key}", "not found"),
             remedy="Check the name and the namespace.",
-            command=shell("kubectl -n {} get volumesnapshot", about.key.partition("/")[0]),
+            command=shell("kubectl -n {} get volumesnapshot", about.namespace),
         )
         return [Chain((link,))]
     if snapshot.deleting:
@@ -131,7 +131,7 @@ def _content_gone(about: SnapshotView, name: str) -> Link:
 
 
 def _source_missing(about: SnapshotView, source: str) -> Link:
-    namespace = about.key.partition("/")[0]
+    namespace = about.namespace
     return Link(
         Cause.SOURCE_MISSING,
         f"Claim {namespace}/{source}, of which the snapshot is to be taken, does not exist.",

@@ -45,7 +45,7 @@ def _found(view: View, about: ClaimView, claim: Claim, source: DataSource) -> So
 
 
 def _link(source: DataSource, refused: Refuse, about: ClaimView) -> Link:
-    namespace = about.key.partition("/")[0]
+    namespace = about.namespace
     kind, name = source.kind.lower(), source.name
     shown = is_name(kind) and is_name(name)  # somebody with no more than a namespace wrote them
     return Link(

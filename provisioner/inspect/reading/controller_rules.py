@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from provisioner.inspect.reading.setup_kind_rules import Container, DataObject, Variable, Workload
 
 OUR_NAME = "ebs-provisioner"
+OUR_HOLDER = f"{OUR_NAME}_"
+"""How a lease's holder begins that is a controller of this project."""
 STOCK_NAME = "aws-ebs-csi-driver"
 NAME_LABEL = "app.kubernetes.io/name"
 COMPONENT_LABEL = "app.kubernetes.io/component"
@@ -64,7 +66,7 @@ def at_work(workloads: Sequence[Workload], holders: Iterable[str]) -> Workload |
         holders: of the controller's leases: "ebs-provisioner_POD_…", or the pod (stock sidecars).
     """
     known = controllers(workloads)
-    pods = [each.removeprefix(f"{OUR_NAME}_") for each in holders]
+    pods = [each.removeprefix(OUR_HOLDER) for each in holders]
     for each in sorted(workloads, key=lambda w: (w not in known, -len(w.name))):
         if any(pod.startswith(f"{each.name}-") for pod in pods):
             return each
