@@ -11,12 +11,12 @@ from provisioner.inspect.explain import (
     growth_rules,
     reason_rules,
     refusal_rules,
-    scheduling_rules,
     source_rules,
     volume_rules,
 )
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
 from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.scheduling import scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
@@ -375,9 +375,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
         Proof(about.name, "no event of a provisioner"),
         next="the controller",
         remedy="" if is_new else "Look at the controller's log.",
-        command=""
-        if is_new
-        else "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50",
+        command="" if is_new else controller_rules.LOG,
     )
     return [Chain((link,), waits=is_new)]
 

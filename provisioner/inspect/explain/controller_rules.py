@@ -21,6 +21,7 @@ _DOES = {
     Task.RESIZE: "grows and changes volumes",
     Task.SNAPSHOT: "takes snapshots",
 }
+LOG = "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50"
 _PODS = "kubectl get pods -A -l 'app.kubernetes.io/component in (controller,csi-driver)'"
 
 
