@@ -141,9 +141,7 @@ ALLOWED: dict[str, set[str]] = {
         *("inspect.command_line", "inspect.reading", "inspect.terminal"),
         *("ec2", "kube", "options"),
     },
-    "inspect.quota": {
-        *("inspect.command_line", "inspect.reading", "inspect.terminal", "ec2"),
-    },
+    "inspect.quota": {"inspect.command_line", "inspect.reading", "inspect.terminal"},
     "inspect.history": {
         *("inspect.command_line", "inspect.object_name_rules", "inspect.reading"),
         *("inspect.terminal", "ec2", "kube"),

@@ -11,9 +11,9 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 _LONGEST = 253  # RFC 1123 subdomain, the longest name of a Kubernetes object
 
 
-def shell(*words: str) -> str:
-    """The command of these words, each quoted where a shell would read it otherwise."""
-    return shlex.join(words)
+def shell(command: str, *words: str) -> str:
+    """A command whose ``{}`` are filled with words, each quoted so that a shell takes it as one."""
+    return command.format(*map(shlex.quote, words))
 
 
 def is_name(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Persistent volumes: which volume one names, whether it is ours, when it may go."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from functools import lru_cache
 
 import msgspec
@@ -162,13 +163,23 @@ class PlacedSpec(PersistentVolumeSpec, frozen=True, rename="camel", gc=False, kw
     node_affinity: Affinity | None = None
 
 
+class PlacedStatus(PersistentVolumeStatus, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status`` of a persistent volume, and since when it has its phase.
+
+    Source: Kubernetes 1.36 PersistentVolumeStatus; the API server sets the time since 1.31.
+    """
+
+    last_phase_transition_time: datetime | None = None
+
+
 class PlacedVolume(PersistentVolume, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A persistent volume, and the node affinity that says where it can be used.
+    """A persistent volume, the node affinity that says where it can be used, and its phase's age.
 
     Apart from ``PersistentVolume``: thousands of those are kept, and few questions need this.
     """
 
     spec: PlacedSpec = PlacedSpec()
+    status: PlacedStatus | None = None
 
     @property
     def terms(self) -> Sequence[Json]:

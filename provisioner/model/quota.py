@@ -29,6 +29,9 @@ STORAGE_CODES = {
     "standard": "L-9CF3C2EB",
 }
 IOPS_CODES = {"io1": "L-B3A130E6", "io2": "L-8D977E7E"}
+# "Snapshots per Region", 100,000 by default: EBS user guide "Quotas for Amazon EBS", and public
+# listings of the catalogue for its code (read 2026-11-23).
+SNAPSHOTS_CODE = "L-309BACF6"
 
 
 @dataclass(frozen=True, slots=True)

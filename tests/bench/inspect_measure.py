@@ -1,4 +1,4 @@
-"""``kubectl ebs explain`` and ``doctor`` in a cluster of 10,000 claims: time, memory, EC2 calls.
+"""``kubectl ebs`` in a cluster of 10,000 claims: time, memory, EC2 calls.
 
 Every claim has a volume in EC2, and a fifth of them a pod and an attachment. No controller runs, as
 nothing is to change meanwhile; to ``doctor`` that is one more finding.
@@ -26,6 +26,7 @@ from provisioner.sandbox.strict_ec2.instances import Instance
 from tests.bench import null_bodies, processes
 from tests.bench.hands import BenchError
 from tests.bench.phases import ATTACHMENTS, CLAIMS, CLASS, VOLUMES, claim, make_class
+from tests.bench.stats_server import stats_servers
 from tests.bench.world import REGION, ZONES, World, world
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -72,6 +73,13 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
     ("explain", "pv", f"pvc-{_UID.format(1)}"),
     ("explain", "node", "NODE"),
     ("doctor",),
+    ("df",),
+    ("volumes",),
+    ("budget",),
+    ("quota",),
+    ("orphans",),
+    ("cost",),
+    ("history", "pvc", "data-1"),
 )
 """What is run; NODE is the first node, which has the most volumes that a node has here."""
 
@@ -102,7 +110,17 @@ async def _full(parent: Path, binaries: Path, claims: int) -> AsyncIterator[Worl
         await made.hands.send_all(_persistent_volumes(volume_ids, zones))
         await _use(made, volume_ids)
         made.ec2.control(latency="real", throttle="documented")
-        yield made
+        async with stats_servers(made, _mounted(made, claims)):
+            yield made
+
+
+def _mounted(made: World, claims: int) -> dict[str, list[str]]:
+    """The claims that pods use, by node."""
+    found: dict[str, list[str]] = {}
+    for number in range(0, claims, _USED):
+        node = _instance(made, number).private_dns_name
+        found.setdefault(node, []).append(f"data-{number}")
+    return found
 
 
 def _instance(made: World, number: int) -> Instance:
@@ -122,11 +140,20 @@ async def _at_once(work: Iterable[Callable[[], Any]]) -> list[Any]:
 
 
 async def _make_volumes(made: World, zones: Sequence[str]) -> list[str]:
-    """One volume for each of these zones; their ids."""
+    """One volume for each of these zones, tagged as the controller does; their ids."""
     ec2 = lab.client(made.ec2.endpoint)
     create = partial(ec2.create_volume, Size=1, VolumeType="gp3")
-    answers = await _at_once(partial(create, AvailabilityZone=zone) for zone in zones)
+    answers = await _at_once(
+        partial(create, AvailabilityZone=zone, TagSpecifications=[_tags(number)])
+        for number, zone in enumerate(zones)
+    )
     return [str(each["VolumeId"]) for each in answers]
+
+
+def _tags(number: int) -> dict[str, Any]:
+    meta = {"name": f"data-{number}", "namespace": "default"}
+    kept = [e for e in null_bodies.tags(meta, _name(number)) if e["Key"] != null_bodies.MARK]
+    return {"ResourceType": "volume", "Tags": kept}
 
 
 def _name(number: int) -> str:
@@ -217,7 +244,7 @@ async def _one(made: World, arguments: Sequence[str]) -> Look:
     environment = os.environ | {
         **CREDENTIALS,
         "AWS_REGION": REGION,
-        "AWS_ENDPOINT_URL_EC2": made.ec2.endpoint,
+        "AWS_ENDPOINT_URL": made.ec2.endpoint,
     }
     argv = [sys.executable, "-m", "provisioner.cli", "ebs", *arguments, "-o", "json"]
     argv += ["--kubeconfig", str(made.plane.kubeconfig)]

@@ -38,8 +38,11 @@ async def test_the_storage_suite_passes_and_leaves_nothing(tmp_path: Path):
 
     said = output.decode()
     assert process.returncode == 0, said
-    # Those of inline and pre-provisioned volumes skip themselves.
-    assert "5 tests: 2 passed, 0 failed, 3 skipped themselves" in said
-    assert "| volumes | 2 | 0 | 3 | yes |" in (tmp_path / "table.md").read_text()
+    # Those of inline and pre-provisioned volumes: before Kubernetes 1.37 they skip themselves, since
+    # then they do not exist for a driver without such volumes.
+    assert "2 tests: 2 passed, 0 failed, 0 skipped themselves" in said or (
+        "5 tests: 2 passed, 0 failed, 3 skipped themselves" in said
+    )
+    assert "| volumes | 2 | 0 | " in (tmp_path / "table.md").read_text()
     assert 'tests="' in (tmp_path / "runs/plain/junit.xml").read_text()
     assert list((tmp_path / "sandbox").iterdir()) == [tmp_path / "sandbox/logs"]

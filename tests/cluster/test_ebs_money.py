@@ -19,6 +19,11 @@ from tests.cluster.hands import CALM, PVS, Ec2Hand, remove, tag_list
 from tests.cluster.test_volumes_table import A, claim, csi, made, name_a_volume
 
 NOW = ("--min-age", "0.001s")
+NOBODY = {
+    "AWS_ACCESS_KEY_ID": "",
+    "AWS_SECRET_ACCESS_KEY": "",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
 
 
 @pytest_asyncio.fixture
@@ -80,7 +85,7 @@ async def test_volumes_of_a_dead_cluster_are_planned_and_deleted(
     repeated = await run(sandbox, "orphans", "--apply", str(plan), "--yes")
 
     assert young[:2] == (0, "No orphans found.\n")
-    assert "3 because it is younger than 1:00:00" in young[2]
+    assert "not listed: 3, each because it is younger than 1:00:00" in young[2]
     assert planned[0] == 0, planned
     assert "3 volumes, 60 GiB" in planned[1]
     assert [each["volume_id"] for each in json.loads(plan.read_bytes())["volumes"]] == ids
@@ -158,9 +163,11 @@ async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
 ):
     prices = tmp_path / "prices.json"
     prices.write_text('{"format": 1, "currency": "EUR", "regions": {}}')
-    fast = made(hand, A, Size=100, Iops=6_000, Throughput=250)
+    ours = tag_list({f"kubernetes.io/cluster/{namespace}": "owned"})
+    fast = made(hand, A, Size=100, Iops=6_000, Throughput=250, TagSpecifications=ours)
     old = made(hand, A, Size=100, VolumeType="gp2")
-    hand.ec2.create_snapshot(VolumeId=fast, TagSpecifications=[])
+    of_snapshots = [each | {"ResourceType": "snapshot"} for each in ours]
+    taken = hand.ec2.create_snapshot(VolumeId=fast, TagSpecifications=of_snapshots)["SnapshotId"]
     names = [
         await name_a_volume(api, namespace, "fast", csi(fast), "data"),
         await name_a_volume(api, namespace, "old", csi(old), "old"),
@@ -172,24 +179,30 @@ async def test_what_volumes_cost_by_namespace_with_what_is_wasted(
         rows = await run(sandbox, "cost", "-n", namespace, "-o", "csv")
         nowhere = await run(sandbox, "cost", "-n", namespace, "--prices", "/nowhere")
         unknown = await run(sandbox, "cost", "-n", namespace, "--prices", str(prices))
+        unread = await run(sandbox, "cost", "-n", namespace, **NOBODY)
         wrong = await run(sandbox, "cost", "--by", "colour")
     finally:
         for name in names:
             await remove(api, f"{PVS}/{name}")
 
-    assert f"{namespace}   2         200   38.00" in table[1], table
+    (row,) = [each.split() for each in table[1].splitlines() if each.startswith(namespace)]
+    assert row == [namespace, "2", "200", "38.00", "0.00-5.00", "38.00-43.00"], table
+    assert "snapshots are a range" in table[1]
     assert "1 volume of type gp2 would cost 2.00 USD a month less" in table[1]
     document: dict[str, Any] = json.loads(text[1])
     groups = {each["group"]: float(each["month_high"]) for each in document["groups"]}
-    assert groups == {"gp3": 28.0, "gp2": 10.0}
+    assert groups == {"gp3": 28.0, "gp2": 10.0, "snapshot": 5.0}
     found = {each["id"]: each for each in csv.DictReader(rows[1].splitlines())}
     assert found[fast]["claim"] == "data"
     assert float(found[old]["gp3_saving"]) == 2.0
+    assert [float(found[taken][each]) for each in ("month_low", "month_high")] == [0.0, 5.0]
+    assert found[taken]["note"] == "incremental: at most the volume's size"
     assert (nowhere[0], "No such file" in nowhere[2]) == (2, True)
-    assert unknown[0] == 1
-    assert [each.split() for each in unknown[1].splitlines() if each.startswith(namespace)] == [
-        [namespace, "2", "200", "?", "?", "?"]
-    ]
+    assert "2 volumes of bound claims attached to no node: 200 GiB, ? EUR a month" in unknown[1]
+    for code, out, _ in (unknown, unread):
+        (row,) = [each.split() for each in out.splitlines() if each.startswith(namespace)]
+        assert (code, row[0], row[3:]) == (1, namespace, ["?"] * 3)
+    assert "could not read DescribeVolumes" in unread[2]
     assert "no prices for region us-east-1: use --prices api" in unknown[2]
     assert (wrong[0], "label=KEY" in wrong[2]) == (2, True)
 
@@ -234,8 +247,8 @@ async def test_the_use_of_quotas_is_told_where_their_limits_cannot_be_read(
 
     code, out, err = await run(sandbox, "quota", "-o", "json", **nobody)
 
-    gp3 = next(each for each in json.loads(out) if each["volume_type"] == "gp3")
+    gp3 = next(each for each in json.loads(out) if (each["of"], each["what"]) == ("gp3", "storage"))
     assert gp3["used"] >= 1
     assert gp3["limit"] is None
     assert code == 1
-    assert "could not read list_service_quotas" in err
+    assert "could not read ListAWSDefaultServiceQuotas, ListServiceQuotas" in err

@@ -10,7 +10,7 @@ from tests.inspect.explain.views import view, volume_of
 
 
 def test_what_a_shell_would_read_otherwise_is_quoted():
-    assert shell("kubectl", "get", "drivers[*]", "a;b") == "kubectl get 'drivers[*]' 'a;b'"
+    assert shell("kubectl get {} {}", "drivers[*]", "a;b") == "kubectl get 'drivers[*]' 'a;b'"
 
 
 @pytest.mark.parametrize("text", ["-n", "a b", "$(x)", "", "a" * 254, "A", "a-"])

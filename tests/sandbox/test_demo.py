@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
 from types import MappingProxyType
@@ -14,11 +16,13 @@ import pytest
 from botocore.exceptions import ClientError
 from click.testing import CliRunner, Result
 
-from provisioner.sandbox import commands, telling
+from provisioner.sandbox import commands, demo, telling
 from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.up import Sandbox
 
+# Read as text: a manifest that a chapter completes is no YAML yet.
+OBJECT = re.compile(r"^kind: (\w+)\nmetadata:(?:\n  name:| \{name:) ([\w-]+)", re.MULTILINE)
 PENDING = {"spec": {}, "status": {"phase": "Pending"}}
 
 
@@ -102,3 +106,12 @@ def test_a_controller_that_dies_is_named_at_once_with_its_last_words(
         "Error: controller ended with exit status 3; the end of its log:\n  my last words\n"
     )
     assert time.monotonic() - began_s < telling.STEP_TIMEOUT_S / 2
+
+
+def test_no_two_chapters_create_an_object_of_the_same_name() -> None:
+    chapters = (*demo.CHAPTERS, *demo.ON_REAL_NODES, *demo.WITH_AN_IMAGE)
+    texts = [text for each in chapters for text in vars(each).values() if isinstance(text, str)]
+    created = Counter(found for text in texts for found in OBJECT.findall(text))
+
+    assert created["PersistentVolumeClaim", "website"] == 1
+    assert [found for found, times in created.items() if times > 1] == []

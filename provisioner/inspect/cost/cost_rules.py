@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from decimal import ROUND_HALF_UP, Decimal
 
 from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import printable
 from provisioner.model.volume import GIB, Volume
 from provisioner.prices.price_rules import (
@@ -128,6 +129,23 @@ def volume_item(
         used_bytes=used_bytes,
         note=note,
     )
+
+
+def unread_item(volume_id: str, owner: Owner, status: str, capacity: str) -> Item:
+    """A volume that EC2 could not be asked about, as its PersistentVolume has it.
+
+    Args:
+        volume_id: the volume.
+        owner: whose it is.
+        status: ``RELEASED``, ``UNCLAIMED``, or "" where only EC2 knows.
+        capacity: of the PersistentVolume, as it is written there.
+    """
+    try:
+        gib = parse_bytes(capacity) // GIB
+    except ValueError:
+        gib = 0
+    note = "EC2 could not be asked"
+    return Item(VOLUME, volume_id, owner, "", gib, status, low=None, high=None, note=note)
 
 
 def snapshot_items(
@@ -315,9 +333,10 @@ def remarks(items: Sequence[Item], currency: str) -> list[str]:
         some = [each for each in items if each.status == status]
         if some:
             of_them = total(some)
+            month = amount(of_them.volumes_month if of_them.is_known else None)
             found.append(
                 f"{_volumes(len(some))} {_WASTE_WORDS[status]}: {of_them.gib} GiB, "
-                f"{amount(of_them.volumes_month)} {currency} a month"
+                f"{month} {currency} a month"
             )
     known = [each for each in items if each.used_bytes is not None and each.high is not None]
     if known:

@@ -73,6 +73,9 @@ async def billed_items(
         _snapshots(readers, objects.contents, ids),
     )
     items = [_item_of(each, objects, rates) for each in volumes]
+    if readers.cloud.misses("DescribeVolumes"):
+        unread = objects.volumes.keys() - {each.volume_id for each in volumes}
+        items += [_unread_item(each, objects) for each in sorted(unread)]
     items += [_orphan_item(each, rates) for each in orphans]
     owners = {each.volume_id: _owner_of(each.volume_id, objects) for each in volumes}
 
@@ -189,13 +192,22 @@ def _owner_of(volume_id: str, objects: _Objects) -> Owner:
     return Owner(ref.namespace, ref.name, claim.class_name, claim.labels)
 
 
+def _unread_item(volume_id: str, objects: _Objects) -> Item:
+    owner, capacity = _owner_of(volume_id, objects), objects.volumes[volume_id].capacity
+    return cost_rules.unread_item(volume_id, owner, _unused(volume_id, objects), capacity)
+
+
 def _status(volume: Volume, objects: _Objects) -> str:
-    persistent_volume = objects.volumes[volume.volume_id]
+    attached = cost_rules.IN_USE if volume.attachments else cost_rules.UNATTACHED
+    return _unused(volume.volume_id, objects) or attached
+
+
+def _unused(volume_id: str, objects: _Objects) -> str:
+    """Why a volume is of no use to anybody, by its PersistentVolume; "" if that does not say so."""
+    persistent_volume = objects.volumes[volume_id]
     if persistent_volume.phase == "Released":
         return cost_rules.RELEASED
-    if persistent_volume.spec.claim_ref is None:
-        return cost_rules.UNCLAIMED
-    return cost_rules.IN_USE if volume.attachments else cost_rules.UNATTACHED
+    return cost_rules.UNCLAIMED if persistent_volume.spec.claim_ref is None else ""
 
 
 def _orphan_item(volume: Volume, rates: RegionPrices | None) -> Item:

@@ -1,10 +1,11 @@
 """Find the prices of a Region: those that are shipped, of a file, or of AWS's price list."""
 
 import asyncio
+from contextlib import closing
 from pathlib import Path
 
 from provisioner.inspect.cost import price_list_rules
-from provisioner.inspect.reading import services
+from provisioner.inspect.reading.aws import PRICES, PRICES_REGION, Aws
 from provisioner.prices import price_file, price_rules
 from provisioner.prices.price_rules import Prices
 
@@ -40,21 +41,17 @@ async def prices_of(region: str, where: str) -> Prices:
 
 async def _of_api(region: str) -> Prices:
     """One question for each family of products: the price list has 100 products a page."""
-    answers = await asyncio.gather(
-        *(
-            services.read_all(
-                services.PRICES,
-                services.PRICES_REGION,
-                "get_products",
-                "PriceList",
-                ServiceCode="AmazonEC2",
-                Filters=[
-                    {"Type": "TERM_MATCH", "Field": "regionCode", "Value": region},
-                    {"Type": "TERM_MATCH", "Field": "productFamily", "Value": family},
-                ],
-            )
-            for family in price_list_rules.FAMILIES
+    with closing(Aws.of_caller(PRICES_REGION)) as aws:
+        answers = await asyncio.gather(
+            *(_products(aws, region, family) for family in price_list_rules.FAMILIES)
         )
-    )
     rates = price_list_rules.read_prices(text for some in answers for text in some)
     return Prices(region, "USD", rates, "AWS Price List Query API")
+
+
+async def _products(aws: Aws, region: str, family: str) -> list[str]:
+    fields = {"regionCode": region, "productFamily": family}
+    filters = [{"Type": "TERM_MATCH", "Field": k, "Value": v} for k, v in fields.items()]
+    return await aws.read_all(
+        PRICES, "GetProducts", "PriceList", ServiceCode="AmazonEC2", Filters=filters
+    )

@@ -12,7 +12,8 @@ from provisioner.inspect.doctor.check_rules import (
     skipped,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import Evidence, Quota
+from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.reading.quota_rules import QuotaUse
 from provisioner.model.node_affinity import REGION_LABEL, names_region, names_zone, region_of
 from provisioner.model.zone import zone_of
 
@@ -27,6 +28,11 @@ def _identity(seen: Evidence) -> Finding:
         return unknown("AWS was not asked, or did not say")
     if cloud.is_controllers:
         return ok(f"rights were tried as {cloud.tried_as}, the rest was read as {cloud.identity}")
+    if cloud.not_as_controller:
+        return unknown(
+            f"rights were tried as {cloud.identity}: {cloud.not_as_controller}",
+            "name the controller's role: --role ARN",
+        )
     return ok(
         f"{cloud.identity} runs this command; the controller may have other rights "
         "(--role ARN or --as-controller tries its own)"
@@ -53,6 +59,24 @@ def _region(seen: Evidence) -> Finding:
         "one controller serves one Region: volumes elsewhere cannot be managed by it",
         worst=Verdict.WARNING,
     )
+
+
+def _controller_region(seen: Evidence) -> Finding:
+    told, regions = dict(_regions(seen)), seen.cluster.controller_regions
+    if not regions:
+        return skipped("no Deployment of a controller names a Region")
+    if not told:
+        return skipped("no Node or PersistentVolume says in which Region it is")
+    problems = [
+        f"Deployment {key} is set to {region}, but {next(iter(told.values()))}"
+        for key, region in sorted(regions.items())
+        if region not in told
+    ]
+    remedy = (
+        "correct --region or AWS_REGION in the controller's Deployment or ConfigMap, or set "
+        "neither: the controller then takes the Region of the Nodes"
+    )
+    return judged(problems, ", ".join(f"{k}: {regions[k]}" for k in sorted(regions)), remedy)
 
 
 def _regions(seen: Evidence) -> Iterator[tuple[str, str]]:
@@ -115,11 +139,11 @@ def quota_checks(seen: Evidence) -> Iterator[Check]:
         yield Check(f"quota-{each.code}", found.verdict, each.name, found.proof, found.remedy)
 
 
-def _quota(quota: Quota) -> Finding:
+def _quota(quota: QuotaUse) -> Finding:
     if not quota.limit and not quota.used:
         return skipped("the quota is 0, and nothing counts against it")
     part = quota.used / quota.limit if quota.limit else 1.0
-    text = f"{quota.used:,.2f} of {quota.limit:,.0f} {quota.unit} ({part:.0%})"
+    text = f"{quota.used:,.2f} of {quota.limit or 0:,.0f} {quota.unit} ({part:.0%})"
     remedy = (
         "aws service-quotas request-service-quota-increase --service-code ebs --quota-code "
         f"{quota.code} --desired-value N"
@@ -136,6 +160,12 @@ RULES = (
         "EC2 is asked in the Region of the cluster",
         ("nodes", "persistentvolumes", "EC2"),
         _region,
+    ),
+    Rule(
+        "controller-region",
+        "the controller works in the Region of the cluster",
+        ("nodes", "persistentvolumes", "deployments", "configmaps"),
+        _controller_region,
     ),
     Rule(
         "account",

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from provisioner.inspect.reading.controller_rules import COMPONENT_LABEL, NAME_LABEL, OUR_NAME
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
+from provisioner.inspect.reading.quota_rules import QuotaUse
 from provisioner.inspect.reading.setup_kind_rules import (
     CsiDriverSetup,
     CustomResource,
@@ -41,8 +42,9 @@ class ClusterEvidence:
         custom_resources: the snapshot kinds, by name.
         deployments, daemon_sets: of all namespaces.
         accounts: ServiceAccounts of the controllers, ours and the stock driver's.
-        account: the ServiceAccount of our controller, None if it is not known.
+        account: the ServiceAccount of the controller at work, None if it is not known.
         cluster_id: of our controller; None if it is not known.
+        controller_regions: that controllers are set to, by their Deployments; only those known.
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
             metrics cannot be read.
@@ -69,6 +71,7 @@ class ClusterEvidence:
     accounts: Sequence[KubeObject] = ()
     account: KubeObject | None = None
     cluster_id: str | None = None
+    controller_regions: Mapping[str, str] = field(default_factory=dict)
     server_version: str = ""
     unchecked: Mapping[str, float] | None = None
 
@@ -82,6 +85,7 @@ class SeenInstance:
         volume_ids: attached, the root volume among them.
         most_volumes: how many its type takes, root included and network interfaces aside; None if
             that is not known.
+        has_profile: whether it has an instance profile, which holds a role.
     """
 
     instance_id: str
@@ -91,25 +95,7 @@ class SeenInstance:
     hop_limit: int | None = None
     volume_ids: tuple[str, ...] = ()
     most_volumes: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """A quota of Service Quotas, and what is in use of it, in its own unit.
-
-    Attributes:
-        code: such as "L-7A658B76".
-        name: as Service Quotas lists it.
-        limit: how much is allowed.
-        used: how much of it is in use.
-        unit: "TiB", "IOPS" or "snapshots".
-    """
-
-    code: str
-    name: str
-    limit: float
-    used: float
-    unit: str
+    has_profile: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +143,7 @@ class CloudEvidence:
         identity: the ARN under which AWS was asked for everything but the tries.
         tried_as: the ARN of the tries; "" if none was made.
         is_controllers: whether the tries were made as the controller.
+        not_as_controller: why they were not, though that was asked for; else "".
         volumes: that PersistentVolumes name, by id.
         tagged: volumes that have this cluster's tag.
         instances: of the nodes, by id.
@@ -168,13 +155,14 @@ class CloudEvidence:
     identity: str = ""
     tried_as: str = ""
     is_controllers: bool = False
+    not_as_controller: str = ""
     volumes: Mapping[str, Volume] = field(default_factory=dict)
     tagged: Sequence[Volume] = ()
     instances: Mapping[str, SeenInstance] = field(default_factory=dict)
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
     refused: str = ""
-    quotas: Sequence[Quota] = ()
+    quotas: Sequence[QuotaUse] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,6 @@ from typing import Any
 from provisioner.inspect.command_line import Readers, Target
 from provisioner.inspect.doctor import probes, volume_rules, webhook_rules
 from provisioner.inspect.doctor.class_rules import SNAPSHOT_CRDS, SNAPSHOT_LEASE
-from provisioner.inspect.doctor.driver_rules import lease_names
 from provisioner.inspect.doctor.evidence_rules import (
     Clock,
     ClusterEvidence,
@@ -19,11 +18,21 @@ from provisioner.inspect.doctor.evidence_rules import (
 )
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
-from provisioner.inspect.reading.controller_rules import ours, stock_controllers
-from provisioner.inspect.reading.controllers import cluster_id_of
+from provisioner.inspect.reading.controller_rules import (
+    ACCOUNTS,
+    at_work,
+    ours,
+    stock_controllers,
+)
+from provisioner.inspect.reading.controllers import cluster_id_of, region_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
-from provisioner.inspect.reading.setup_kind_rules import DataObject, EndpointSlice, Workload
+from provisioner.inspect.reading.setup_kind_rules import (
+    DataObject,
+    EndpointSlice,
+    SeenLease,
+    Workload,
+)
 from provisioner.inspect.reading.setup_kinds import (
     CSI_DRIVER_SETUPS,
     CUSTOM_RESOURCES,
@@ -49,6 +58,7 @@ from provisioner.kube.resources import (
     Resource,
 )
 from provisioner.model.errors import KubeError
+from provisioner.model.leadership import lease_names
 from provisioner.model.meta import KubeObject
 
 _CONTROLLER = "controller"
@@ -133,8 +143,13 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
     names = (*lease_names(driver), SNAPSHOT_LEASE)
     mine = ours(deployments, _CONTROLLER)
-    account, cluster_id = await _controller(cluster, mine)
-    accounts = await _accounts(cluster, [*mine, *stock_controllers(deployments)])
+    leases = await _by_name(
+        cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
+    )
+    cluster_id = await cluster_id_of(cluster, mine[0]) if mine else None
+    account = await _account(cluster, at_work(deployments, _holders(leases, driver)))
+    controllers = [*mine, *stock_controllers(deployments)]
+    accounts = await _accounts(cluster, controllers)
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
         csi_nodes=await cluster.every(CSI_NODES),
@@ -146,9 +161,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         attachments=await cluster.every(ATTACHMENTS),
         snapshots=await cluster.every(WATCHED_SNAPSHOTS),
         snapshot_classes=await cluster.every(SNAPSHOT_CLASSES),
-        leases=await _by_name(
-            cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
-        ),
+        leases=leases,
         webhooks=webhooks,
         slices=await _slices(cluster, webhooks),
         secret=await _secret(cluster, webhooks),
@@ -161,6 +174,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         accounts=accounts,
         account=account,
         cluster_id=cluster_id,
+        controller_regions=await _regions(cluster, controllers),
     )
 
 
@@ -210,16 +224,25 @@ async def _unchecked(cluster: Cluster, webhooks: list[Any]) -> dict[str, float] 
     return total if paths else None
 
 
-async def _controller(
-    cluster: Cluster, controllers: list[Workload]
-) -> tuple[KubeObject | None, str | None]:
-    """The ServiceAccount and the cluster id of our controller."""
-    if not controllers:
-        return None, None
-    controller = controllers[0]
-    namespace, pods = controller.metadata.namespace, controller.spec.template.spec
-    account = await cluster.one(SERVICE_ACCOUNTS, pods.service_account_name or "default", namespace)
-    return account, await cluster_id_of(cluster, controller)
+def _holders(leases: Mapping[str, SeenLease], driver: str) -> list[str]:
+    """Who holds the controller's leases."""
+    found = (leases.get(name) for name in lease_names(driver))
+    return [each.spec.holder_identity or "" for each in found if each is not None]
+
+
+async def _account(cluster: Cluster, controller: Workload | None) -> KubeObject | None:
+    """The ServiceAccount of a controller; without one, that of the usual names."""
+    names: tuple[tuple[str, str], ...] = ACCOUNTS
+    if controller is not None:
+        names = ((controller.metadata.namespace, controller.account_name),)
+    found = [await cluster.one(SERVICE_ACCOUNTS, name, namespace) for namespace, name in names]
+    return next((each for each in found if each is not None), None)
+
+
+async def _regions(cluster: Cluster, controllers: Iterable[Workload]) -> dict[str, str]:
+    """The Regions that controllers are set to, by the keys of their Deployments."""
+    found = {each.key: await region_of(cluster, each) for each in controllers}
+    return {key: region for key, region in found.items() if region}
 
 
 async def _accounts(cluster: Cluster, controllers: list[Workload]) -> list[KubeObject]:

@@ -2,25 +2,27 @@
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.doctor import quota_rules, right_rules
+from provisioner.inspect.doctor import right_rules
 from provisioner.inspect.doctor.evidence_rules import (
     ROLE_ANNOTATION,
     Clock,
     CloudEvidence,
     ClusterEvidence,
     KeyTry,
-    Quota,
     SeenInstance,
     Try,
 )
 from provisioner.inspect.doctor.right_rules import Attempt, Samples
+from provisioner.inspect.reading import quotas
 from provisioner.inspect.reading.aws import Aws
+from provisioner.inspect.reading.controller_rules import ACCOUNTS
 from provisioner.inspect.reading.gap_rules import AWS, Gap
+from provisioner.inspect.reading.quota_rules import QuotaUse, uses
 from provisioner.inspect.reading.setup_kinds import TOKENS
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, Reason, StorageError
@@ -34,7 +36,6 @@ from provisioner.model.zone import zone_of
 A = TypeVar("A")
 _IDS_A_CALL = 200
 _PAGE = 1000
-_MOST_PAGES = 20
 _PATIENCE_S = 15.0
 _AUDIENCE = "sts.amazonaws.com"
 _TOKEN_S = 600
@@ -50,7 +51,18 @@ class Identity:
     as_controller: bool = False
 
 
-Rights = tuple[list[Try], list[KeyTry], str, bool, str]
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What was tried, and as whom: fields of ``CloudEvidence``."""
+
+    tries: Sequence[Try] = ()
+    keys: Sequence[KeyTry] = ()
+    tried_as: str = ""
+    is_controllers: bool = False
+    refused: str = ""
+    not_as_controller: str = ""
+
+
 Found = tuple[CloudEvidence, dict[str, Gap], dict[str, int], list[Clock]]
 _QUESTIONS = (
     *("EC2", "GetCallerIdentity", "DescribeInstances", "DescribeVolumes", "DescribeSnapshots"),
@@ -104,20 +116,20 @@ class _Questions:
             self._noting("DescribeSnapshots", self._snapshot(), ""),
         )
         samples = self._samples(instances, [*volumes.values(), *tagged], snapshot)
-        late: Rights = ([], [], "", False, f"EC2 has not answered within {_PATIENCE_S:.0f} s")
+        late = Rights(refused=f"EC2 has not answered within {_PATIENCE_S:.0f} s")
         rights = await self._noting("DryRun", self._rights(samples, arn), late)
-        tries, keys, tried_as, is_controllers, refused = rights
         evidence = CloudEvidence(
             region=self._caller.region,
             identity=arn,
-            tried_as=tried_as,
-            is_controllers=is_controllers,
+            tried_as=rights.tried_as,
+            is_controllers=rights.is_controllers,
+            not_as_controller=rights.not_as_controller,
             volumes=volumes,
             tagged=tagged,
             instances=instances,
-            tries=tries,
-            keys=keys,
-            refused=refused,
+            tries=rights.tries,
+            keys=rights.keys,
+            refused=rights.refused,
             quotas=quotas,
         )
         calls = dict(self._caller.sent)
@@ -161,10 +173,14 @@ class _Questions:
         driver = self._identity.driver
         ids = sorted({each.volume_id(driver) or "" for each in self._cluster.volumes} - {""})
         found = await self._readers.cloud.volumes(ids)
+        self._note_gaps()
+        return found
+
+    def _note_gaps(self) -> None:
+        """Those of the reader of EC2."""
         for gap in self._readers.cloud.gaps:
             text = f"{gap.what}: {gap.message}"
             self._gaps.setdefault(gap.what, Gap(AWS, gap.what, gap.reason, text))
-        return found
 
     async def _tagged(self) -> list[Volume]:
         """Volumes with the cluster's tags; with no id of the cluster, none."""
@@ -183,16 +199,16 @@ class _Questions:
         found = answer.get("Snapshots", ())
         return str(found[0]["SnapshotId"]) if found else ""
 
-    async def _quotas(self) -> list[Quota]:
-        limits = await _limits(self._caller)
-        calls = self._readers.cloud.calls
-        types = {each for each in quota_rules.TYPES if quota_rules.codes_of(each) & limits.keys()}
-        if calls is None or not types:
-            return []
-        volumes = Volumes(calls)
-        names = sorted(types)
-        in_use = await asyncio.gather(*(volumes.in_use(each) for each in names))
-        return quota_rules.quotas(limits, dict(zip(names, in_use, strict=True)))
+    async def _quotas(self) -> list[QuotaUse]:
+        """The quotas that are known, and what is in use of them."""
+        (limits, gaps), in_use = await asyncio.gather(
+            quotas.limits(self._caller), quotas.in_use(self._readers.cloud)
+        )
+        self._note_gaps()
+        for gap in gaps:
+            text = f"{gap.what}: {gap.message}"
+            self._gaps.setdefault("ListServiceQuotas", Gap(AWS, gap.what, gap.reason, text))
+        return [each for each in uses(in_use, limits) if each.limit is not None]
 
     def _samples(
         self, instances: Mapping[str, SeenInstance], volumes: Iterable[Volume], snapshot: str
@@ -216,24 +232,25 @@ class _Questions:
         )
 
     async def _rights(self, samples: Samples, arn: str) -> Rights:
-        """The tries, those of keys, as whom, whether that is the controller, and why none."""
+        """Try them, as the identity that the command asks for."""
+        why = why_not_as_controller(self._cluster, self._identity)
         try:
-            aws = await self._tried_as()
+            aws = self._caller if why else await self._tried_as()
         except StorageError as error:
-            return [], [], "", False, error.message
+            return Rights(refused=error.message)
         is_controllers = aws is not self._caller
         try:
             who = await self._who("GetCallerIdentity of the role", aws) if is_controllers else arn
-            refused = await why_no_tries(aws)
-            if refused:
-                return [], [], who, is_controllers, refused
+            found = Rights(tried_as=who, is_controllers=is_controllers, not_as_controller=why)
+            if refused := await why_no_tries(aws):
+                return replace(found, refused=refused)
             tries = await asyncio.gather(
                 *(try_it(aws, each) for each in right_rules.attempts(samples))
             )
             keys = await asyncio.gather(
                 *(_try_key(aws, name, key, samples) for name, key in self._keys())
             )
-            return tries, keys, who or "an unknown identity", is_controllers, ""
+            return replace(found, tries=tries, keys=keys, tried_as=who or "an unknown identity")
         finally:
             if is_controllers:
                 aws.close()
@@ -254,32 +271,34 @@ class _Questions:
         if self._identity.role:
             return await self._caller.assume(self._identity.role)
         account = self._cluster.account
-        role = account.annotations.get(ROLE_ANNOTATION, "") if account is not None else ""
-        if not self._identity.as_controller or account is None or not role:
+        if not self._identity.as_controller or account is None:
             return self._caller
         wanted = {"spec": {"audiences": [_AUDIENCE], "expirationSeconds": _TOKEN_S}}
         reply = await self._readers.cluster.client.create(
             TOKENS, wanted, account.metadata.namespace, name=account.name, subresource="token"
         )
+        role = account.annotations[ROLE_ANNOTATION]
         return await self._caller.assume_by_token(role, reply.status.token)
 
 
-async def _limits(aws: Aws) -> dict[str, quota_rules.Limit]:
-    """Quotas of EBS: AWS's defaults, and those of the account where they differ."""
-    found: dict[str, quota_rules.Limit] = {}
-    for action in ("ListAWSDefaultServiceQuotas", "ListServiceQuotas"):
-        token: dict[str, str] = {}
-        for _ in range(_MOST_PAGES):
-            answer = await aws.call(
-                "service-quotas", action, ServiceCode="ebs", MaxResults=100, **token
-            )
-            for each in answer.get("Quotas", ()):
-                limit = quota_rules.Limit(str(each["QuotaName"]), float(each["Value"]))
-                found[str(each["QuotaCode"])] = limit
-            if not answer.get("NextToken"):
-                break
-            token = {"NextToken": answer["NextToken"]}
-    return found
+def why_not_as_controller(cluster: ClusterEvidence, identity: Identity) -> str:
+    """Why rights cannot be tried as the controller; "" if they can, or should not be."""
+    if not identity.as_controller:
+        return ""
+    account = cluster.account
+    if account is None:
+        usual = " and ".join("/".join(each) for each in ACCOUNTS)
+        return (
+            "no ServiceAccount of a controller was found: neither that of the Deployment whose "
+            "pod holds the leases, or of one of ebs-provisioner or aws-ebs-csi-driver, nor "
+            f"{usual}"
+        )
+    if ROLE_ANNOTATION in account.annotations:
+        return ""
+    return (
+        f"ServiceAccount {account.key} has no annotation {ROLE_ANNOTATION}: its role may come "
+        "from EKS Pod Identity, or from the instance"
+    )
 
 
 async def why_no_tries(aws: Aws) -> str:
@@ -331,4 +350,5 @@ def _instance(document: Mapping[str, Any]) -> SeenInstance:
         hop_limit=(document.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit"),
         volume_ids=tuple(each for each in ids if each),
         most_volumes=limit.count if limit is not None else None,
+        has_profile=bool(document.get("IamInstanceProfile")),
     )

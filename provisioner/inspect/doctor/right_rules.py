@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from provisioner.classes import volume_attributes_class_rules
 from provisioner.inspect.doctor.check_rules import Check, Finding, Verdict, ok, unknown
 from provisioner.inspect.doctor.evidence_rules import Evidence, KeyTry, Try
+from provisioner.inspect.reading.controller_rules import ours
 from provisioner.model import tags
 from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED
 
@@ -38,6 +40,9 @@ _DESCRIBES = (
 NOT_IN_AWS_POLICY = frozenset({"DescribeFastSnapshotRestores", "DescribeLockedSnapshots"})
 _OWNER = tags.Owner("kube-system", "kubectl-ebs-doctor", "kubectl-ebs-doctor", "Delete")
 _GIB = 4
+_TAGGING = "CreateTags"  # by itself; with a creation, it is tried there
+_TRIED_TAG = "kubectl-ebs-doctor"
+_RECONCILE = "--reconcile-extra-tags"
 _AS_CONTROLLER = "try it as the controller: --as-controller, or --role ARN"
 
 
@@ -120,6 +125,8 @@ def _on_a_volume(samples: Samples) -> Iterator[Attempt]:
     yield Attempt("CopyVolumes", volume, copy, none)
     mark = {"Resources": [volume], "Tags": [{"Key": UNCLAIMED}]}
     yield Attempt("DeleteTags", volume, mark, none)
+    written = {"Resources": [volume], "Tags": [{"Key": _TRIED_TAG, "Value": ""}]}
+    yield Attempt(_TAGGING, volume, written, none)
     no_instance = none or ("" if samples.instance_id else "no instance of a Node is running")
     attach = {**here, "InstanceId": samples.instance_id, "Device": "/dev/xvddx"}
     yield Attempt("AttachVolume", volume, attach, no_instance)
@@ -151,6 +158,9 @@ def checks(seen: Evidence) -> Iterator[Check]:
         )
         return
     for each in cloud.tries:
+        if each.action == _TAGGING and each.code in REFUSED:
+            yield _untagged(each, seen)
+            continue
         found = verdict(each, is_controllers=cloud.is_controllers, who=cloud.tried_as)
         title = f"ec2:{each.action} is allowed"
         yield Check(f"iam-{each.action}", found.verdict, title, found.proof, found.remedy)
@@ -158,6 +168,35 @@ def checks(seen: Evidence) -> Iterator[Check]:
         found = _key(key, seen)
         title = f"the KMS key of StorageClass {key.name} can be used"
         yield Check(f"kms-{key.name}", found.verdict, title, found.proof, found.remedy)
+
+
+def _untagged(tried: Try, seen: Evidence) -> Check:
+    """Most controllers never tag what exists already, and their policies do not allow it."""
+    name, title = f"iam-{tried.action}", f"ec2:{tried.action} is allowed on existing volumes"
+    by = _tagged_by(seen)
+    if by is None:
+        proof = f"{tried.code} on {tried.on}; no VolumeAttributesClass and no {_RECONCILE} needs it"
+        return Check(name, Verdict.SKIPPED, title, proof)
+    found = verdict(tried, is_controllers=seen.cloud.is_controllers, who=seen.cloud.tried_as)
+    remedy = found.remedy
+    if found.verdict is Verdict.FAILED:
+        remedy = f"allow ec2:{tried.action} as {by[1]} does (docs/reference/iam.md)"
+    return Check(name, found.verdict, title, f"{found.proof}; {by[0]} needs it", remedy)
+
+
+def _tagged_by(seen: Evidence) -> tuple[str, str] | None:
+    """What has existing volumes tagged, and the policy that allows that."""
+    for each in seen.cluster.attributes_classes:
+        try:
+            read = volume_attributes_class_rules.parse(each.parameters or {})
+        except ValueError:
+            continue
+        if each.driver_name == seen.driver and (read.tag_templates or read.iops_follow_growth):
+            return f"VolumeAttributesClass {each.name}", "manifests/iam/attribute-tags-policy.json"
+    for controller in ours(seen.cluster.deployments, "controller"):
+        if any(_RECONCILE in (each.args or ()) for each in controller.containers):
+            return f"{_RECONCILE} of {controller.key}", "manifests/iam/extra-tags-policy.json"
+    return None
 
 
 def verdict(tried: Try, *, is_controllers: bool, who: str) -> Finding:

@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 
 from provisioner.inspect.explain import controller_rules, reason_rules, volume_rules
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import (
     ClaimView,
@@ -16,6 +16,7 @@ from provisioner.inspect.explain.view_rules import (
     VolumeView,
     newest,
 )
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Reason
@@ -25,7 +26,8 @@ from provisioner.model.zone import zone_of
 _ATTACH_FAILED = "FailedAttachVolume"
 _AGE = timedelta(seconds=30)
 _DETACHES_IN = timedelta(seconds=60)
-_SHOW = ("kubectl", "get", "volumeattachment")
+_SHOW = "kubectl get volumeattachment {} -o yaml --show-managed-fields"
+_PATCH = "kubectl patch volumeattachment {} --type=json -p {}"
 # A node without a limit or a zone label still runs the pods that it has.
 _BLOCKING = {
     Cause.NODE_GONE,
@@ -123,7 +125,7 @@ def _wrong_place(volume: VolumeView, node: NodeView, ill: Sequence[Chain]) -> li
         next="you; a volume cannot leave its zone",
         remedy=f"Delete the pod, so that the scheduler sends it to {volume.ebs.zone}; check the "
         "PersistentVolume's nodeAffinity and the node's zone label.",
-        command=f"kubectl get node {node.name} --show-labels",
+        command=shell("kubectl get node {} --show-labels", node.name),
     )
     label = next((each.links[0] for each in ill if each.cause is Cause.WRONG_ZONE_LABEL), None)
     if label is None:
@@ -192,9 +194,9 @@ def _elsewhere(view: View, claim: ClaimView, volume: VolumeView, node: NodeView)
         remedy="Delete that pod, or let both run on one node."
         if pods
         else f"Check that node {name} is alive.",
-        command=f"kubectl -n {pods[0].metadata.namespace} delete pod {pods[0].name}"
+        command=shell("kubectl -n {} delete pod {}", pods[0].metadata.namespace, pods[0].name)
         if pods
-        else f"kubectl ebs explain node {name}",
+        else shell("kubectl ebs explain node {}", name),
     )
     return Chain((link,))
 
@@ -210,7 +212,7 @@ def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
         return absent.then(leaving)
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.ATTACHMENT_STUCK), leaving))
-    since = time_of(other.metadata.deletion_timestamp)
+    since = deleted_at(other)
     is_new = since is not None and view.now - since < _DETACHES_IN
     return Chain(
         (leaving,), waits=is_new and finalizer_of_attacher(view.driver) in other.finalizers
@@ -227,7 +229,7 @@ def stuck(view: View, attachment: Attachment, ec2: "InEc2 | None" = None) -> Lin
     """
     ours = finalizer_of_attacher(view.driver)
     foreign = [each for each in attachment.finalizers if each != ours]
-    since = at(time_of(attachment.metadata.deletion_timestamp))
+    since = at(deleted_at(attachment))
     kept = ", ".join(foreign or attachment.finalizers)
     word, keeps = ("finalizers", "keep") if "," in kept else ("finalizer", "keeps")
     return Link(
@@ -245,7 +247,7 @@ def stuck(view: View, attachment: Attachment, ec2: "InEc2 | None" = None) -> Lin
         remedy=_release(foreign[0], ec2) if foreign else "Look at the controller's log.",
         command=_remove(attachment, foreign[0])
         if foreign and ec2 and ec2.is_detached
-        else shell(*_SHOW, attachment.name, "-o", "yaml", "--show-managed-fields")
+        else shell(_SHOW, attachment.name)
         if foreign
         else controller_rules.LOG,
     )
@@ -298,4 +300,4 @@ def _remove(attachment: Attachment, finalizer: str) -> str:
     path = f"/metadata/finalizers/{attachment.finalizers.index(finalizer)}"
     patch = [{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]
     text = msgspec.json.encode(patch).decode()
-    return shell("kubectl", "patch", "volumeattachment", attachment.name, "--type=json", "-p", text)
+    return shell(_PATCH, attachment.name, text)

@@ -14,10 +14,12 @@ from provisioner.inspect.explain import (
     source_rules,
     volume_rules,
 )
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.scheduling import scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
+from provisioner.inspect.reading.time_rules import deleted_at
+from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
@@ -101,7 +103,7 @@ def _missing(view: View, about: ClaimView) -> list[Chain]:
         Proof(about.name, "not found"),
         next="you, or the controller of the StatefulSet that creates it",
         remedy="Check the name and the namespace, or create the claim.",
-        command=f"kubectl -n {about.key.partition('/')[0]} get pvc",
+        command=shell("kubectl -n {} get pvc", about.namespace),
     )
     return [Chain((link,))]
 
@@ -136,7 +138,9 @@ def _deleting(view: View, about: ClaimView, claim: Claim) -> Iterator[Chain]:
                     Proof(where, left),
                     next="Kubernetes, which deletes the claim once the last pod has ended",
                     remedy="Delete the pods, if the data are no longer needed.",
-                    command=f"kubectl -n {claim.metadata.namespace} delete pod {users[0].name}",
+                    command=shell(
+                        "kubectl -n {} delete pod {}", claim.metadata.namespace, users[0].name
+                    ),
                 ),
             )
         )
@@ -160,7 +164,7 @@ def _deleting(view: View, about: ClaimView, claim: Claim) -> Iterator[Chain]:
 
 def _not_released(view: View, about: ClaimView, claim: Claim) -> Chain:
     """No pod is known that uses it, and it is still there."""
-    since = time_of(claim.metadata.deletion_timestamp)
+    since = deleted_at(claim)
     is_new = since is not None and view.now - since < _RELEASED_IN
     unread = "" if view.read("pods") else "; pods could not be read, so one may still use it"
     return Chain(
@@ -199,7 +203,9 @@ def _asks_for_volume(view: View, about: ClaimView, claim: Claim) -> Chain:
             Proof(f"pv {name}, spec.claimRef", f"{holder.namespace}/{holder.name}, {holder.uid}"),
             next="nobody",
             remedy=_take_over(found, holder, claim),
-            command=f"kubectl -n {holder.namespace} get pvc {holder.name}",
+            command=shell("kubectl -n {} get pvc {}", holder.namespace, holder.name)
+            if is_name(holder.namespace) and is_name(holder.name)
+            else "",
         )
         return Chain((link,))
     sentence = f"Kubernetes has not bound the claim to PersistentVolume {name} yet."
@@ -211,7 +217,7 @@ def _asks_for_volume(view: View, about: ClaimView, claim: Claim) -> Chain:
         proof,
         next="kube-controller-manager: class, size, access modes and volumeMode of both must fit",
         remedy="Compare both objects.",
-        command=f"kubectl get pv {name} -o yaml",
+        command=shell("kubectl get pv {} -o yaml", name),
     )
     made = claim.metadata.creation_timestamp
     return Chain((waits,), waits=said is None and made is not None and view.now - made < _SOON)
@@ -310,7 +316,7 @@ def _invalid_class(storage_class: StorageClass, why: str) -> Link:
         Proof(f"storageclass {storage_class.name}, parameters", why),
         next=reason_rules.who_acts(Reason.INVALID_CLASS),
         remedy="Parameters cannot be changed: delete the class and create it again.",
-        command=f"ebs-provisioner class check {storage_class.name}",
+        command=shell("ebs-provisioner class check {}", storage_class.name),
     )
 
 
@@ -340,7 +346,7 @@ def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
         else f"No pod uses the claim yet, and class {class_name} waits for one.",
         Proof(f"storageclass {class_name}, volumeBindingMode", "WaitForFirstConsumer"),
         next="the scheduler" if by else "you: the volume is created for the first pod",
-        command=f"kubectl ebs explain pod {about.users[0].key}" if by else "",
+        command=shell("kubectl ebs explain pod {}", about.users[0].key) if by else "",
     )
     return Chain((link,), waits=True)
 
@@ -371,7 +377,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
     is_new = made is not None and view.now - made < _SOON
     link = Link(
         Cause.PROVISIONING,
-        "Nobody has said anything about the claim yet.",
+        "No event of a provisioner is about the claim yet.",
         Proof(about.name, "no event of a provisioner"),
         next="the controller",
         remedy="" if is_new else "Look at the controller's log.",

@@ -22,6 +22,7 @@ _DOES = {
     Task.SNAPSHOT: "takes snapshots",
 }
 LOG = "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50"
+"""The command that shows the log of our controller, as the manifests install it."""
 _PODS = "kubectl get pods -A -l 'app.kubernetes.io/component in (controller,csi-driver)'"
 
 

@@ -3,19 +3,21 @@
 from collections.abc import Collection
 from datetime import timedelta
 
-from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at
 from provisioner.inspect.explain.view_rules import View
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
 from provisioner.model.meta import KubeObject
 
 # Longer than a pod may take to end as a rule, and than EC2 needs for a detachment.
-_USUAL = timedelta(minutes=5)
+USUAL = timedelta(minutes=5)
+"""How long a deletion may take before it is called late."""
 
 
 def is_late(view: View, obj: KubeObject) -> bool:
     """Whether the deletion takes longer than it should, so that it no longer only waits."""
-    began = time_of(obj.metadata.deletion_timestamp)
-    return began is not None and view.now - began > _USUAL
+    began = deleted_at(obj)
+    return began is not None and view.now - began > USUAL
 
 
 def foreign(kind: str, obj: KubeObject, known: Collection[str]) -> Link | None:
@@ -41,8 +43,8 @@ def foreign(kind: str, obj: KubeObject, known: Collection[str]) -> Link | None:
 
 def late(kind: str, obj: KubeObject, by: str, remedy: str, command: str = "") -> Link:
     """Its owner is known, and takes too long."""
-    began = at(time_of(obj.metadata.deletion_timestamp))
-    minutes = _USUAL.seconds // 60
+    began = at(deleted_at(obj))
+    minutes = USUAL.seconds // 60
     return Link(
         Cause.FINALIZER_STUCK,
         f"The deletion of {kind} {obj.key} began more than {minutes} minutes ago and has not "
@@ -59,7 +61,8 @@ def late(kind: str, obj: KubeObject, by: str, remedy: str, command: str = "") ->
 
 def _finalizers(kind: str, obj: KubeObject) -> str:
     namespace = obj.metadata.namespace
-    where = ("-n", namespace) if namespace else ()
     word = {"snapshot": "volumesnapshot"}.get(kind, kind)
-    output = "jsonpath={.metadata.finalizers}"
-    return shell("kubectl", *where, "get", word, obj.name, "-o", output)
+    words = (word, obj.name, "jsonpath={.metadata.finalizers}")
+    if not namespace:
+        return shell("kubectl get {} {} -o {}", *words)
+    return shell("kubectl -n {} get {} {} -o {}", namespace, *words)

@@ -205,9 +205,7 @@ def _failed(found: Modification) -> Link:
         Proof("EC2 DescribeVolumesModifications", f"{found.state}: {found.message}"),
         next="the controller, which tries again within EC2's limit of modifications",
         remedy="If it fails again: request another size or class.",
-        command=shell(
-            *("aws", "ec2", "describe-volumes-modifications", "--volume-ids", found.volume_id)
-        ),
+        command=shell("aws ec2 describe-volumes-modifications --volume-ids {}", found.volume_id),
     )
 
 

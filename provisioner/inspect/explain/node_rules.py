@@ -6,9 +6,11 @@ from provisioner.controller.nodes import startup_taint_rules
 from provisioner.ec2 import account_rules
 from provisioner.inspect.explain import controller_rules, reason_rules
 from provisioner.inspect.explain.attachment_rules import InEc2, stuck
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import NodeView, View
+from provisioner.inspect.reading.time_rules import deleted_at
+from provisioner.inspect.shell_words import shell
 from provisioner.model.errors import Reason
 from provisioner.model.node import CsiNodeDriver, Node
 from provisioner.model.volume import Instance
@@ -17,7 +19,7 @@ from provisioner.model.zone import ZONE_LABEL, zone_of
 _RUNNING, _TERMINATED, _ENDING = "running", "terminated", "shutting-down"
 _READY = "True"
 _VOLUMES = "DescribeVolumes"
-_PLUGINS = "kubectl get pods -A --field-selector spec.nodeName="
+_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 
 def chains(view: View, about: NodeView) -> list[Chain]:
@@ -116,7 +118,7 @@ def _machine(about: NodeView, node: Node) -> Iterator[Link]:
             next="the cloud controller, which deletes the Node; without one, you",
             remedy="Check that region and account are those of the cluster. If they are, delete "
             "the Node; its volumes are then released.",
-            command=f"kubectl get node {about.name} -o jsonpath='{{.spec.providerID}}'",
+            command=shell("kubectl get node {} -o {}", about.name, "jsonpath={.spec.providerID}"),
         )
     elif instance.state in {_TERMINATED, _ENDING}:
         yield _ended(about, instance)
@@ -127,7 +129,7 @@ def _machine(about: NodeView, node: Node) -> Iterator[Link]:
             Proof("EC2 DescribeInstances, State", instance.state),
             next="you; EC2 attaches nothing to it",
             remedy=reason_rules.remedy(Reason.INSTANCE_STATE),
-            command=f"aws ec2 start-instances --instance-ids {instance.instance_id}",
+            command=shell("aws ec2 start-instances --instance-ids {}", instance.instance_id),
         )
 
 
@@ -144,10 +146,9 @@ def _ended(about: NodeView, instance: Instance) -> Link:
         remedy="Delete the Node, or taint it out-of-service; its volumes are then released."
         if is_over
         else "Wait until its state is terminated; before that, the machine may still write.",
-        command=f"kubectl taint node {about.name} "
-        "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+        command=shell("kubectl taint node {} {}", about.name, _OUT_OF_SERVICE)
         if is_over
-        else f"aws ec2 describe-instances --instance-ids {instance.instance_id}",
+        else shell("aws ec2 describe-instances --instance-ids {}", instance.instance_id),
     )
 
 
@@ -162,7 +163,7 @@ def _not_ready(about: NodeView, node: Node) -> Chain | None:
         next="kubelet; Kubernetes evicts the node's pods after five minutes",
         remedy="Look at the machine. Only if it is gone for good: delete the Node, or taint it "
         "out-of-service.",
-        command=f"kubectl describe node {about.name}",
+        command=shell("kubectl describe node {}", about.name),
     )
     return Chain((link,))
 
@@ -197,7 +198,7 @@ def _plugin(about: NodeView) -> Iterator[Link]:
             ),
             next="kubelet, which restarts the plugin",
             remedy="Look at the plugin's log and events.",
-            command=f"kubectl -n {pod.metadata.namespace} logs {pod.name}",
+            command=shell("kubectl -n {} logs {}", pod.metadata.namespace, pod.name),
         )
 
 
@@ -222,7 +223,7 @@ def _unregistered(view: View, about: NodeView) -> Link:
         if runs
         else "Check that the DaemonSet of the node plugin exists, tolerates the node's taints and "
         "selects its labels.",
-        command=f"{_PLUGINS}{about.name}",
+        command=shell("kubectl get pods -A --field-selector {}", f"spec.nodeName={about.name}"),
     )
 
 
@@ -246,7 +247,7 @@ def _taint(view: View, about: NodeView, links: list[Link]) -> Chain:
         Proof(f"node {about.name}, spec.taints", key),
         next="the controller, which removes the taint once the driver is registered with its limit",
         remedy="" if links or absent else "Look at the controller's log.",
-        command="" if links or absent else f"kubectl taint node {about.name} {key}-",
+        command="" if links or absent else shell("kubectl taint node {} {}", about.name, f"{key}-"),
     )
     if links:
         return Chain((*links, left))
@@ -263,7 +264,7 @@ def _labels(about: NodeView, node: Node) -> Iterator[Link]:
             Proof(f"node {about.name}, metadata.labels", f"no {ZONE_LABEL}"),
             next="the cloud controller, or our controller with --initialize-nodes",
             remedy="Run one of these, or set the label to the instance's zone.",
-            command=f"kubectl label node {about.name} {ZONE_LABEL}={real or 'ZONE'}",
+            command=shell("kubectl label node {} {}", about.name, f"{ZONE_LABEL}={real or 'ZONE'}"),
         )
     elif real and zone != real:
         yield Link(
@@ -274,7 +275,9 @@ def _labels(about: NodeView, node: Node) -> Iterator[Link]:
             ),
             next="you; volumes for its pods would be made in the wrong zone",
             remedy="Correct the label; kubelet's --node-labels may set it.",
-            command=f"kubectl label --overwrite node {about.name} {ZONE_LABEL}={real}",
+            command=shell(
+                "kubectl label --overwrite node {} {}", about.name, f"{ZONE_LABEL}={real}"
+            ),
         )
 
 
@@ -297,7 +300,7 @@ def _full(view: View, about: NodeView, node: Node) -> Iterator[Chain]:
         "run on this node waits until one of its volumes is detached",
         remedy="Nothing, unless a pod must run on this node: then end another pod with a volume "
         "there, or use an instance type that takes more volumes.",
-        command=f"kubectl get pods -A -o wide --field-selector spec.nodeName={node.name}",
+        command=shell("kubectl get pods -A -o wide --field-selector spec.nodeName={}", node.name),
     )
     yield Chain((link,), waits=used == limit)
 
@@ -306,7 +309,7 @@ def _attachments(view: View, about: NodeView) -> Iterator[Chain]:
     """Those that are stuck, or that EC2 does not have."""
     instance_id = about.instance.instance_id if about.instance else ""
     for each in about.attachments:
-        since = time_of(each.metadata.deletion_timestamp)
+        since = deleted_at(each)
         if since is not None and (view.now - since).total_seconds() > 60:  # noqa: PLR2004 -- s
             absent = controller_rules.absence(view, Task.ATTACH)
             link = stuck(view, each, _in_ec2(view, about, each.name))
@@ -342,5 +345,5 @@ def _unknown(about: NodeView, attachment: str, volume_id: str, instance_id: str)
         ),
         next="you; somebody has detached or deleted the volume",
         remedy="Delete the pods that use it, so that it is attached again.",
-        command=f"kubectl get volumeattachment {attachment} -o yaml",
+        command=shell("kubectl get volumeattachment {} -o yaml", attachment),
     )

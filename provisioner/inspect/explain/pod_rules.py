@@ -98,7 +98,7 @@ def _missing(view: View) -> list[Chain]:
         f"There is no {target}.",
         Proof(str(target), "not found"),
         remedy="Check the name and the namespace.",
-        command=f"kubectl -n {target.namespace} get pods",
+        command=shell("kubectl -n {} get pods", target.namespace),
     )
     return [Chain((link,))]
 
@@ -152,7 +152,7 @@ def _claim_missing(view: View, about: ClaimView) -> list[Chain]:
         Proof(about.name, "not found"),
         next="" if refused else "you, or the StatefulSet's controller, which creates it",
         remedy="" if refused else "Create the claim, or correct its name in the pod.",
-        command="" if refused else f"kubectl -n {about.key.partition('/')[0]} get pvc",
+        command="" if refused else shell("kubectl -n {} get pvc", about.namespace),
     )
     return [refused[0].then(link) if refused else Chain((link,))]
 
@@ -192,7 +192,7 @@ def _ending(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
         by=f"the kubelet of node {pod.node_name}",
         remedy="Look at the pod's events and at the kubelet's log. Delete the pod by force only "
         "if it certainly no longer runs there: it would lose its volumes while it writes.",
-        command=shell("kubectl", "-n", pod.metadata.namespace, "describe", "pod", pod.name),
+        command=_describe(pod),
     )
     return [Chain((late, ends))]
 
@@ -334,7 +334,7 @@ def _is_recent(view: View, said: Said) -> bool:
 
 
 def _describe(pod: WatchedPod) -> str:
-    return f"kubectl -n {pod.metadata.namespace} describe pod {pod.name}"
+    return shell("kubectl -n {} describe pod {}", pod.metadata.namespace, pod.name)
 
 
 def _containers(pod: WatchedPod) -> list[Chain]:

@@ -52,9 +52,9 @@ def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
             otherwise,
             sentence or said.text,
             proof_of(said),
-            next=f"{said.by or 'whoever says this'}, which tries again",
+            next=f"{said.by or 'the component that reports this'}, which tries again",
             remedy="Correct what the message names.",
-            command=shell("kubectl", "events", *_for(said)),
+            command=_events_of(said),
         )
     return Link(
         reason,
@@ -66,15 +66,15 @@ def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
     )
 
 
-def _for(said: Said) -> tuple[str, ...]:
-    """The options of ``kubectl events`` for the object that it is about."""
+def _events_of(said: Said) -> str:
+    """The command that shows the events of the object that it is about."""
     kind, _, key = said.about.partition(" ")
     namespace, _, name = key.rpartition("/")
     word = _KUBECTL.get(kind, kind)
     if not is_name(name) or not is_name(word):
-        return ()
+        return "kubectl events"
     # kubectl shows events of objects without a namespace in "default", where they are written.
-    return ("-n", namespace or "default", "--for", f"{word}/{name}")
+    return shell("kubectl events -n {} --for {}", namespace or "default", f"{word}/{name}")
 
 
 def who_acts(reason: Reason, until: datetime | None = None) -> str:
@@ -92,10 +92,13 @@ def command_for(reason: Reason, text: str) -> str:
     """The command that helps, or shows more; "" for none."""
     if reason is Reason.QUOTA_EXCEEDED:
         quota = _QUOTA.search(text)
-        shown = f"get-service-quota --quota-code {quota[0]}" if quota else "list-service-quotas"
-        return f"aws service-quotas {shown} --service-code ebs"
+        if quota is None:
+            return "aws service-quotas list-service-quotas --service-code ebs"
+        return shell(
+            "aws service-quotas get-service-quota --quota-code {} --service-code ebs", quota[0]
+        )
     if reason is Reason.INVALID_CLASS and (found := _CLASS.search(text)):
-        return shell("ebs-provisioner", "class", "check", found[1]) if is_name(found[1]) else ""
+        return shell("ebs-provisioner class check {}", found[1]) if is_name(found[1]) else ""
     if reason is Reason.PERMISSION_DENIED:
         return "kubectl ebs doctor --as-controller"
     return ""

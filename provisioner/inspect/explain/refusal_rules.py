@@ -87,19 +87,21 @@ def link(view: View, said: Said) -> Link:
         reason_rules.proof_of(said),
         next="its owner: it tries again",
         remedy="Correct what the message names.",
-        command=shell("kubectl", "-n", namespace, "get", "events"),
+        command=shell("kubectl -n {} get events", namespace),
     )
 
 
 def _over_quota(namespace: str, said: Said, name: str, resource: str) -> Link:
-    words = ("kubectl", "-n", namespace, "describe", "resourcequota")
+    command = "kubectl -n {} describe resourcequota"
     return Link(
         Cause.RESOURCE_QUOTA,
         f"ResourceQuota {name} of namespace {namespace} is used up.",
         reason_rules.proof_of(said),
         next="you; afterwards it is created by itself",
         remedy=_room(resource),
-        command=shell(*words, *([name] if is_name(name) else [])),
+        command=shell(f"{command} {{}}", namespace, name)
+        if is_name(name)
+        else shell(command, namespace),
     )
 
 
@@ -135,10 +137,11 @@ def _again(namespace: str, said: Said) -> tuple[str, str]:
         return "", ""
     if kind in _RESTARTED:
         word = f"{kind.lower()}/{name}"
-        return ", then restart the workload", shell(
-            "kubectl", "-n", namespace, "rollout", "restart", word
+        return (
+            ", then restart the workload",
+            shell("kubectl -n {} rollout restart {}", namespace, word),
         )
     if kind == "ReplicaSet":
-        show = shell("kubectl", "-n", namespace, "describe", "replicaset", name)
+        show = shell("kubectl -n {} describe replicaset {}", namespace, name)
         return "; to try at once, change the number of replicas", show
     return "", ""

@@ -40,12 +40,12 @@ def _found(view: View, about: ClaimView, claim: Claim, source: DataSource) -> So
         snapshot.snapshot if snapshot else None,
         snapshot.content if snapshot else None,
         driver=view.driver,
-        is_served=snapshot is not None and bool(snapshot.versions),
+        is_served=snapshot is not None and snapshot_rules.SERVED in snapshot.versions,
     )
 
 
 def _link(source: DataSource, refused: Refuse, about: ClaimView) -> Link:
-    namespace = about.key.partition("/")[0]
+    namespace = about.namespace
     kind, name = source.kind.lower(), source.name
     shown = is_name(kind) and is_name(name)  # somebody with no more than a namespace wrote them
     return Link(
@@ -56,7 +56,7 @@ def _link(source: DataSource, refused: Refuse, about: ClaimView) -> Link:
         Proof(f"{about.name}, spec.dataSource", f"{source.kind} {source.name}"),
         next="you" if not refused.normal else "the source: the claim continues once it is ready",
         remedy=_remedy(refused),
-        command=shell("kubectl", "-n", namespace, "get", kind, name) if shown else "",
+        command=shell("kubectl -n {} get {} {}", namespace, kind, name) if shown else "",
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from provisioner.ec2 import account_rules
 from provisioner.inspect.explain import controller_rules, deletion_rules, reason_rules
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import View, VolumeView, newest
 from provisioner.inspect.shell_words import shell
@@ -12,6 +12,7 @@ from provisioner.model.errors import Reason
 from provisioner.model.ids import is_volume_id
 from provisioner.model.node_affinity import region_of
 from provisioner.model.persistent_volume import (
+    PROVISIONED_BY,
     PROVISIONER_FINALIZER,
     PlacedVolume,
     finalizer_of_attacher,
@@ -19,6 +20,9 @@ from provisioner.model.persistent_volume import (
 from provisioner.model.volume import AttachmentState, VolumeState
 
 _PROTECTION = "kubernetes.io/pv-protection"
+_HANDLES = (
+    "custom-columns=NAME:.metadata.name,VOLUME:.spec.csi.volumeHandle,CLAIM:.spec.claimRef.name"
+)
 _RETAIN = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
 
 
@@ -99,7 +103,7 @@ def _gone(about: VolumeView, found: PlacedVolume, volume_id: str) -> Link:
         next="you",
         remedy="Restore a snapshot into a new claim. If the volume is in another account, use "
         "credentials of that account.",
-        command=f"aws ec2 describe-snapshots --filters Name=volume-id,Values={volume_id}",
+        command=_snapshots_of(volume_id),
     )
 
 
@@ -119,8 +123,7 @@ def _of_ebs(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
             Proof(f"{described}, State", str(volume.state)),
             next="you; EC2 does not repair it",
             remedy="Restore the newest snapshot into a new claim.",
-            command=f"aws ec2 describe-snapshots --filters Name=volume-id,"
-            f"Values={volume.volume_id}",
+            command=_snapshots_of(volume.volume_id),
         )
     named = found.zones
     if named is not None and volume.zone not in named:
@@ -137,10 +140,17 @@ def _of_ebs(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
             f"PersistentVolume, and create both again: the PersistentVolume with zone "
             f"{volume.zone}, the claim with its name as volumeName (a bound claim whose "
             "PersistentVolume is deleted is lost).",
-            command=f"kubectl patch pv {found.name} -p "
-            '\'{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}\'',
+            command=_keep(found),
         )
     yield from _foreign(about, found)
+
+
+def _snapshots_of(volume_id: str) -> str:
+    return shell("aws ec2 describe-snapshots --filters {}", f"Name=volume-id,Values={volume_id}")
+
+
+def _keep(found: PlacedVolume) -> str:
+    return shell("kubectl patch pv {} -p {}", found.name, _RETAIN)
 
 
 def _foreign(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
@@ -170,8 +180,10 @@ def _foreign(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
             ),
             next="you; the controller detaches only what a VolumeAttachment names",
             remedy="Make sure that nothing on that instance uses the volume, then detach it there.",
-            command=f"aws ec2 detach-volume --volume-id {volume.volume_id} "
-            f"--instance-id {each.instance_id}",
+            command=shell(
+                "aws ec2 detach-volume --volume-id {} --instance-id {}",
+                *(volume.volume_id, each.instance_id),
+            ),
         )
 
 
@@ -185,9 +197,7 @@ def _shared(about: VolumeView, found: PlacedVolume, node: str) -> Link:
         Proof(f"{about.wanted[node]}; EC2 DescribeVolumes, Attachments", f"node {node}: attached"),
         next=f"you; the volume comes free once the pod on node {node} has ended",
         remedy="Let one PersistentVolume only name the volume. Do not detach it by hand.",
-        command="kubectl get pv -o custom-columns="
-        "NAME:.metadata.name,VOLUME:.spec.csi.volumeHandle,CLAIM:.spec.claimRef.name "
-        f"| grep {about.ebs.volume_id}",
+        command=shell("kubectl get pv -o {} | grep {}", _HANDLES, about.ebs.volume_id),
     )
 
 
@@ -205,7 +215,7 @@ def _ending(view: View, about: VolumeView, found: PlacedVolume) -> list[Chain]:
     said = newest(about.said, "VolumeFailedDelete", warning=True)
     if said is not None:
         return [Chain((reason_rules.link_of(said, Cause.FINALIZER_STUCK), _stays(found)))]
-    return [_last_finalizers(view, found)]
+    return [_last_finalizers(view, found) if found.deleting else _not_begun(view, found)]
 
 
 def _kept(found: PlacedVolume) -> Chain:
@@ -241,7 +251,7 @@ def _held(view: View, about: VolumeView, found: PlacedVolume) -> list[Chain]:
             Proof(f"volumeattachment {each.name}", f"node {node}, attached: {each.attached}"),
             next="kube-controller-manager: it asks for the detach once no pod on the node uses it",
             remedy="Delete the pod that still uses it there.",
-            command=f"kubectl ebs explain node {node}",
+            command=shell("kubectl ebs explain node {}", node),
         )
         return [Chain((link, _stays(found)))]
     return []
@@ -253,6 +263,38 @@ def _stays(found: PlacedVolume) -> Link:
         f"So PersistentVolume {found.name} is not deleted.",
         Proof(f"pv {found.name}, status.phase", found.phase or "unknown"),
     )
+
+
+def _not_begun(view: View, found: PlacedVolume) -> Chain:
+    """Its volume should be deleted, and the object after it; nobody says that this fails."""
+    stays = _stays(found)
+    if not found.is_deleted_by(view.driver):
+        other = found.annotations[PROVISIONED_BY]
+        by_other = Link(
+            Cause.RELEASED,
+            f"PersistentVolume {found.name} was provisioned by {other}, and no other controller "
+            "deletes it.",
+            Proof(f"pv {found.name}, annotation {PROVISIONED_BY}", other),
+            next=f"the controller of {other}, if one runs",
+            remedy="Start that controller, or delete the object and the volume yourself.",
+        )
+        return Chain((by_other,))
+    since = found.status.last_phase_transition_time if found.status else None
+    if since is not None and view.now - since <= deletion_rules.USUAL:
+        return Chain((stays,), waits=True)
+    late = Link(
+        Cause.RELEASED,
+        f"The controller has not deleted volume {found.volume_id(view.driver)} yet, and says "
+        "nothing in events about it.",
+        Proof(
+            f"pv {found.name}, status.phase and lastPhaseTransitionTime",
+            f"{found.phase}; {at(since) or 'not set'}",
+        ),
+        next="the controller, which deletes the volume in EC2 and then the object",
+        remedy="Look at the controller's log.",
+        command=controller_rules.LOG,
+    )
+    return Chain((late, stays))
 
 
 def _last_finalizers(view: View, found: PlacedVolume) -> Chain:
@@ -295,6 +337,6 @@ def _still_bound(found: PlacedVolume) -> Chain:
         next="you: the volume goes once the claim is deleted; until then its pods can use it",
         remedy="If the data are no longer needed, delete the claim. If they are, set the reclaim "
         "policy to Retain first: a deletion cannot be taken back.",
-        command=shell("kubectl", "patch", "pv", found.name, "-p", _RETAIN),
+        command=_keep(found),
     )
     return Chain((link,))

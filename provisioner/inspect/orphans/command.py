@@ -133,7 +133,7 @@ def _kept_lines(seen: list[Seen]) -> list[str]:
             why = orphan_plan_rules.why_kept(volume, each.around)
             if why:
                 count[_kind_of(why)] += 1
-    return [f"not listed: {number} because {why}" for why, number in sorted(count.items())]
+    return [f"not listed: {number}, each because {why}" for why, number in sorted(count.items())]
 
 
 def _kind_of(why: str) -> str:
@@ -197,7 +197,7 @@ def _confirm(plan: Plan) -> None:
         raise StorageError(
             Reason.INVALID_REQUEST, f"nobody can be asked whether to delete {what}: give --yes"
         )
-    click.echo(f"This deletes {printable(what)}, with all data, for ever.", err=True)
+    click.echo(f"This permanently deletes {printable(what)}, with all their data.", err=True)
     question = "Type the cluster's id to go on"
     answer = click.prompt(question, default="", show_default=False, err=True)
     if answer.strip() != plan.cluster_id:

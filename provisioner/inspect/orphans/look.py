@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +11,8 @@ from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.orphans.orphan_plan_rules import CLUSTER_TAGS, Surroundings, ids_in
-from provisioner.inspect.reading import controller_rules, services
+from provisioner.inspect.reading import controller_rules
+from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.setup_kinds import DEPLOYMENTS
@@ -62,7 +64,11 @@ async def account_of(readers: Readers) -> str:
         StorageError: EC2 cannot be asked, or STS does not answer.
     """
     region = ec2_of(readers).region
-    answer = await services.read_one(services.IDENTITY, region, "get_caller_identity")
+    with closing(Aws.of_caller(region)) as aws:
+        try:
+            answer = await aws.call("sts", "GetCallerIdentity")
+        except StorageError as error:
+            raise StorageError(error.reason, f"sts GetCallerIdentity: {error.message}") from error
     return str(answer["Account"])
 
 

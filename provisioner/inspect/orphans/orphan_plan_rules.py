@@ -164,7 +164,10 @@ def plan(
     volumes: Iterable[Volume], around: Surroundings, *, region: str, account: str = ""
 ) -> Plan:
     """The plan that deletes all orphans among these volumes; "" for an account that is unknown."""
-    why = f"no PersistentVolume or claim is known for it, it is detached, of {around.cluster_id}"
+    why = (
+        f"it is of cluster {around.cluster_id}, it is attached to nothing, and no PersistentVolume "
+        "and no claim is known for it"
+    )
     return Plan(
         kind=KIND,
         version=VERSION,

@@ -1,10 +1,11 @@
-"""AWS beside the product's own calls: STS, KMS, Service Quotas, and EC2 as another identity.
+"""AWS beside the product's own calls: STS, KMS, quotas, prices, and EC2 as another identity.
 
 boto3's own clients, in threads: a command asks each question once, and reads fields that the
 product's quick reader leaves out. Retries are botocore's.
 """
 
 import asyncio
+import functools
 import os
 import threading
 import time
@@ -17,14 +18,31 @@ from typing import Any
 import boto3
 from botocore import UNSIGNED
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
 from provisioner.model.errors import Ec2Error, Reason
 
 _AT_ONCE = 16
 _CONNECT_S, _READ_S = 3.0, 8.0
 _SESSION_NAME = "kubectl-ebs-doctor"  # in CloudTrail
-_DENIED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
+_REASONS = {
+    **dict.fromkeys(
+        ("UnauthorizedOperation", "AccessDenied", "AccessDeniedException"),
+        Reason.PERMISSION_DENIED,
+    ),
+    **dict.fromkeys(
+        (
+            *("ExpiredToken", "ExpiredTokenException"),
+            *("InvalidClientTokenId", "UnrecognizedClientException"),
+        ),
+        Reason.CREDENTIALS_INVALID,
+    ),
+}
+
+QUOTAS, PRICES = "service-quotas", "pricing"
+# The price list is served in three Regions, for all of them. Source: AWS Billing user guide "AWS
+# Price List Query API", service endpoints (read 2026-11-23).
+PRICES_REGION = "us-east-1"
 
 
 class Aws:
@@ -67,8 +85,19 @@ class Aws:
             Ec2Error: refused (``code`` is AWS's), or not answered.
         """
         self.sent[action] += 1
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._send, service, action, params)
+        (answer,) = await self._in_thread(service, action, params, is_paged=False)
+        return answer
+
+    async def read_all(self, service: str, action: str, key: str, **params: Any) -> list[Any]:
+        """All pages of one question, the lists under ``key`` put together.
+
+        Raises:
+            Ec2Error: as ``call``; there is no partial answer.
+        """
+        self.sent[action] += 1
+        pages = await self._in_thread(service, action, params, is_paged=True)
+        self.sent[action] += len(pages) - 1
+        return [each for page in pages for each in page[key]]
 
     async def assume(self, role: str) -> "Aws":
         """Another identity: a role that this one may assume.
@@ -104,18 +133,31 @@ class Aws:
         made.sent = self.sent
         return made
 
-    def _send(self, service: str, action: str, params: Mapping[str, Any]) -> dict[str, Any]:
+    async def _in_thread(
+        self, service: str, action: str, params: Mapping[str, Any], *, is_paged: bool
+    ) -> list[dict[str, Any]]:
+        send = functools.partial(self._send, service, action, params, is_paged=is_paged)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, send)
+
+    def _send(
+        self, service: str, action: str, params: Mapping[str, Any], *, is_paged: bool
+    ) -> list[dict[str, Any]]:
+        """The answer, or all pages of it."""
         try:
             client = self._client(service, unsigned=action == "AssumeRoleWithWebIdentity")
-            method = getattr(client, _snake(client, action))
-            answer: dict[str, Any] = method(**params)
+            name = _snake(client, action)
+            if is_paged:
+                answers = list(client.get_paginator(name).paginate(**params))
+            else:
+                answers = [getattr(client, name)(**params)]
         except ClientError as failure:
             self._hear(service, failure.response)
             raise _translated(action, failure) from failure
         except (BotoCoreError, ValueError) as failure:
             raise _translated(action, failure) from failure
-        self._hear(service, answer)
-        return answer
+        for each in answers:
+            self._hear(service, each)
+        return answers
 
     def _client(self, service: str, *, unsigned: bool) -> Any:
         """A client; sessions are not made for several threads, clients are (boto3 guide)."""
@@ -169,6 +211,8 @@ def _translated(action: str, failure: Exception) -> Ec2Error:
         error = failure.response.get("Error", {})
         code = str(error.get("Code", ""))
         message = str(error.get("Message", ""))
-        reason = Reason.PERMISSION_DENIED if code in _DENIED else Reason.INVALID_REQUEST
+        reason = _REASONS.get(code, Reason.INVALID_REQUEST)
         return Ec2Error(reason, f"{code}: {message}", action=action, code=code)
+    if isinstance(failure, NoCredentialsError):
+        return Ec2Error(Reason.CREDENTIALS_INVALID, "no AWS credentials", action=action)
     return Ec2Error(Reason.UNREACHABLE, " ".join(str(failure).split()), action=action)

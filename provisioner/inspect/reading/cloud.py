@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Self, TypeVar
 
-from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, one_of, pages, whole
+from provisioner.ec2.batches import FILTER_VALUES, PAGE, chunks, one_of, pages, whole
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
@@ -25,6 +25,9 @@ A = TypeVar("A")
 _READ_TIMEOUT_S = 10.0
 # Behind an EC2 that throttles or hangs, the rest of what is known is worth more than the wait.
 _PATIENCE_S = 20.0
+# A call with 200 ids takes EC2 some tenths of a second, and 10,000 volumes are 50 of them. AWS lets
+# an account look 20 times a second without end (EC2 API reference, throttling, read 2026-11-21).
+_AT_ONCE = 8
 
 
 class Cloud:
@@ -71,23 +74,48 @@ class Cloud:
     def sent(self) -> Mapping[str, int]:
         """How many calls were sent, by action."""
         count: Counter[str] = Counter()
+        for labels, value in self._outcomes():
+            count[labels["action"]] += value
+        return dict(sorted(count.items()))
+
+    def _answered(self) -> int:
+        return sum(value for labels, value in self._outcomes() if labels["outcome"] == "ok")
+
+    def _outcomes(self) -> Iterator[tuple[Mapping[str, str], int]]:
+        """How many calls had each outcome."""
         for metric in self._metrics.ec2_calls.collect():
             for sample in metric.samples:
                 if sample.name.endswith("_total"):
-                    count[sample.labels["action"]] += int(sample.value)
-        return dict(sorted(count.items()))
+                    yield sample.labels, int(sample.value)
 
     async def ask(self, what: str, answer: Awaitable[A], otherwise: A) -> A:
-        """An answer; ``otherwise`` and a gap named ``what`` if EC2 gives none within 20 s."""
+        """An answer; ``otherwise`` and a gap named ``what`` if EC2 is silent for 20 s."""
         try:
-            async with asyncio.timeout(_PATIENCE_S):
-                return await answer
+            return await self._patiently(answer)
         except StorageError as error:
             self.gaps.append(Gap.of(AWS, what, error))
         except TimeoutError:
             message = f"EC2 has not answered {what} within {_PATIENCE_S:.0f} s"
             self.gaps.append(Gap(AWS, what, Reason.TIMED_OUT, message))
         return otherwise
+
+    async def _patiently(self, answer: Awaitable[A]) -> A:
+        """An answer for which many calls may be needed, as long as EC2 answers some of them.
+
+        Raises:
+            TimeoutError: for so long it has answered none, of this or of another question.
+        """
+        task = asyncio.ensure_future(answer)
+        try:
+            while True:
+                before = self._answered()
+                await asyncio.wait([task], timeout=_PATIENCE_S)
+                if task.done():
+                    return task.result()
+                if self._answered() == before:
+                    raise TimeoutError
+        finally:
+            task.cancel()
 
     def misses(self, *actions: str) -> bool:
         """Whether one of these questions has no answer: then an absence proves nothing."""
@@ -97,46 +125,55 @@ class Cloud:
         """Those of these volumes that exist. A call for many, without a failure for unknown ids."""
         if self.calls is None:
             return {}
-        return await self._whole("DescribeVolumes", Volumes(self.calls).look_for([*ids]))
+        return await self._in_parts("DescribeVolumes", ids, Volumes(self.calls).look_for)
 
     async def modifications(self, ids: Iterable[str]) -> Mapping[str, Modification]:
         """The latest modification of each of these volumes that was ever modified."""
         if self.calls is None:
             return {}
-        latest = Modifications(self.calls).latest([*ids])
-        return await self._whole("DescribeVolumesModifications", latest)
+        latest = Modifications(self.calls).latest
+        return await self._in_parts("DescribeVolumesModifications", ids, latest)
 
     async def instances(self, ids: Iterable[str]) -> Mapping[str, Instance]:
         """Those of these instances that EC2 has, in whatever state."""
         calls = self.calls
         if calls is None:
             return {}
-        found: dict[str, Instance] = {}
 
-        async def asked() -> dict[str, Instance]:
-            async def ask(some: list[str]) -> None:
-                filters = [one_of("instance-id", some)]
-                async for page in pages(
-                    lambda params: calls.call("DescribeInstances", params),
-                    {"Filters": filters, "MaxResults": PAGE},
-                ):
-                    found.update((each.instance_id, each) for each in page["Instances"])
+        async def look_for(some: list[str]) -> dict[str, Instance | Ec2Error]:
+            params = {"Filters": [one_of("instance-id", some)], "MaxResults": PAGE}
+            asked = pages(lambda params: calls.call("DescribeInstances", params), params)
+            return {each.instance_id: each async for page in asked for each in page["Instances"]}
 
-            whole(await ask_about(filter(is_instance_id, ids), FILTER_VALUES, ask))
-            return found
-
-        return await self.ask("DescribeInstances", asked(), {})
+        wanted = filter(is_instance_id, ids)
+        return await self._in_parts("DescribeInstances", wanted, look_for)
 
     async def snapshots(self, ids: Iterable[str]) -> Mapping[str, EbsSnapshot]:
         """Those of these snapshots that EC2 has."""
         if self.calls is None:
             return {}
-        return await self._whole("DescribeSnapshots", Snapshots(self.calls).look_for([*ids]))
+        return await self._in_parts("DescribeSnapshots", ids, Snapshots(self.calls).look_for)
 
-    async def _whole(
-        self, what: str, answer: Awaitable[Mapping[str, A | Ec2Error]]
+    async def _in_parts(
+        self,
+        what: str,
+        ids: Iterable[str],
+        ask: Callable[[list[str]], Awaitable[Mapping[str, A | Ec2Error]]],
     ) -> Mapping[str, A]:
+        """The answers about these ids: 200 a call, some calls at once; all of them or none."""
+        turns, found = asyncio.Semaphore(_AT_ONCE), dict[str, A]()
+
+        async def part(some: list[str]) -> None:
+            async with turns:
+                found.update(whole(await ask(some)))
+
         async def asked() -> Mapping[str, A]:
-            return whole(await answer)
+            try:
+                async with asyncio.TaskGroup() as parts:
+                    for some in chunks(ids, FILTER_VALUES):
+                        parts.create_task(part(some))
+            except ExceptionGroup as failures:
+                raise failures.exceptions[0] from failures
+            return found
 
         return await self.ask(what, asked(), {})

@@ -155,6 +155,14 @@ def test_the_emptiest_volumes_are_named_first_by_what_their_free_space_costs():
     assert told.endswith("most of it: shop/b 15.92, shop/d 7.92, shop/c 2.32")
 
 
+@pytest.mark.parametrize(("capacity", "gib"), [("100Gi", 100), ("", 0), ("much", 0)])
+def test_a_volume_that_could_not_be_read_is_counted_without_an_amount(capacity: str, gib: int):
+    item = cost_rules.unread_item("vol-1", Owner("shop", "a"), cost_rules.RELEASED, capacity)
+
+    assert total([item]) == cost_rules.Sum(1, 1, gib, Decimal(0), Decimal(0), Decimal(0), 1)
+    assert f": {gib} GiB, ? USD a month" in cost_rules.remarks([item], "USD")[0]
+
+
 @pytest.mark.parametrize(
     ("count", "words"),
     [(1, "1 item has no price and counts as"), (2, "2 items have no price and count as")],

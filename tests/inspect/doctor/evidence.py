@@ -8,15 +8,14 @@ import msgspec
 
 from provisioner.inspect.doctor.check_rules import Check
 from provisioner.inspect.doctor.command import checks_of
-from provisioner.inspect.doctor.driver_rules import lease_names
 from provisioner.inspect.doctor.evidence_rules import (
     CloudEvidence,
     ClusterEvidence,
     Evidence,
-    Quota,
     SeenInstance,
     Try,
 )
+from provisioner.inspect.reading.quota_rules import QuotaUse
 from provisioner.inspect.reading.setup_kind_rules import (
     CsiDriverSetup,
     SeenLease,
@@ -24,6 +23,7 @@ from provisioner.inspect.reading.setup_kind_rules import (
     Workload,
 )
 from provisioner.model.attachment import Attachment
+from provisioner.model.leadership import lease_names
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
@@ -54,6 +54,11 @@ def node(name: str = "node-1", **spec: Any) -> SystemNode:
         },
     }
     return read(SystemNode, document)
+
+
+def a_quota(code: str, name: str, limit: float, used: float) -> QuotaUse:
+    use = QuotaUse(of="gp3", what="storage", code=code, number=1, used=used, unit="TiB")
+    return replace(use, name=name, limit=limit)
 
 
 def csi_node(name: str = "node-1", count: int | None = 25) -> CsiNode:
@@ -156,7 +161,7 @@ CLOUD = CloudEvidence(
     volumes={VOLUME: volume()},
     instances={INSTANCE: instance()},
     tries=[Try("CreateVolume", "a new volume", "DryRunOperation", "")],
-    quotas=[Quota("L-7A658B76", "Storage for gp3", 50, 5, "TiB")],
+    quotas=[a_quota("L-7A658B76", "Storage for gp3", 50, 5)],
 )
 SOUND = Evidence(driver=DRIVER, now=NOW, cluster=CLUSTER, cloud=CLOUD)
 

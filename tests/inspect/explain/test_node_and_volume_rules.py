@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.modification import Modification, ModificationState, Shape
 from provisioner.model.node import Node, NodeCondition, NodeStatus
+from provisioner.model.persistent_volume import PROVISIONED_BY
 from provisioner.model.taint import Taint
 from provisioner.model.volume import Instance, VolumeState
 from provisioner.model.volume_snapshot import (
@@ -218,6 +219,28 @@ def test_a_released_volume_that_may_not_be_deleted():
         at=NOW,
     )
     assert released(said=(event,)) == [["PermissionDenied", "Released"]]
+
+
+@pytest.mark.parametrize(("since", "waits"), [(NOW, True), (LONG_AGO, False), (None, False)])
+def test_a_released_volume_waits_for_its_deletion_only_as_long_as_that_may_take(
+    since: datetime | None, *, waits: bool
+):
+    going = pv_of(phase="Released", since=since)
+    found = view("pv", volume=volume_of(persistent_volume=going, attachments=(), ebs=ebs(on="")))
+    (chain,) = chains(found)
+    assert (str(chain.cause), chain.waits) == ("Released", waits)
+    assert bool(chain.links[0].remedy) != waits
+
+
+def test_a_released_volume_of_another_provisioner_is_not_deleted_here():
+    other = pv_of(phase="Released")
+    meta = structs.replace(other.metadata, annotations={PROVISIONED_BY: "example.com/other"})
+    found = structs.replace(other, metadata=meta)
+    (chain,) = chains(
+        view("pv", volume=volume_of(persistent_volume=found, attachments=(), ebs=ebs(on="")))
+    )
+    assert not chain.waits
+    assert chain.links[0].next == "the controller of example.com/other, if one runs"
 
 
 def test_a_finalizer_that_nobody_removes():

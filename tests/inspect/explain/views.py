@@ -109,7 +109,7 @@ def pv_of(
             access_modes=["ReadWriteOnce"],
             node_affinity=p.Affinity(required=p.Required(node_selector_terms=terms)),
         ),
-        status=p.PersistentVolumeStatus(phase=phase),
+        status=p.PlacedStatus(phase=phase, last_phase_transition_time=known.get("since", NOW)),
     )
 
 

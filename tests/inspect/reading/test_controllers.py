@@ -130,6 +130,27 @@ def test_an_id_comes_from_an_argument_a_variable_or_a_config_map(
 
 
 @pytest.mark.parametrize(
+    ("container", "found", "region"),
+    [
+        ({"args": ["controller", "--region=eu-west-1"]}, {}, "eu-west-1"),
+        ({"env": [{"name": "AWS_REGION", "value": "eu-west-1"}]}, {}, "eu-west-1"),
+        (
+            {"env": [{"name": "AWS_REGION", "value": "eu-west-1"}], "envFrom": [OPTIONS]},
+            {"EBS_PROVISIONER_CONTROLLER_REGION": "us-east-1"},
+            "us-east-1",
+        ),
+        ({"env": [{"name": "AWS_REGION"}, {"name": "AWS_DEFAULT_REGION", "value": "a"}]}, {}, "a"),
+        ({}, {}, ""),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, {}, None),
+    ],
+)
+def test_a_region_comes_from_an_argument_our_variable_or_one_of_awss(
+    container: dict[str, Any], found: dict[str, str], region: str | None
+):
+    assert controller_rules.region_of(workload(**container), maps(**found)) == region
+
+
+@pytest.mark.parametrize(
     "controller",
     [
         workload("ebs-provisioner-controller"),
@@ -159,3 +180,31 @@ def test_a_controller_is_known_by_its_labels_its_name_or_its_options(controller:
     ]
 
     assert controller_rules.controllers([*others, controller]) == [controller]
+
+
+OURS = {"app.kubernetes.io/name": "ebs-provisioner", "app.kubernetes.io/component": "controller"}
+STOCK = {"app.kubernetes.io/name": "aws-ebs-csi-driver"}
+
+
+def off(found: Workload) -> Workload:
+    return msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, replicas=0))
+
+
+@pytest.mark.parametrize(
+    ("workloads", "holders", "name"),
+    [
+        ([], ["ebs-provisioner_x-1_2"], None),
+        ([workload("shop")], [], None),
+        ([workload("shop"), workload("storage")], ["ebs-provisioner_storage-7d9-x2x_1"], "storage"),
+        ([workload("a"), workload("a-b")], ["ebs-provisioner_a-b-7d9-x2x_1"], "a-b"),
+        ([workload("ours", OURS), workload("stock", STOCK)], ["stock-7d9-x2x"], "stock"),
+        ([workload("stock", STOCK), workload("ours", OURS)], [""], "ours"),
+        ([workload("stock", STOCK), off(workload("ours", OURS))], [], "stock"),
+    ],
+)
+def test_the_controller_at_work_holds_the_lease_or_is_switched_on(
+    workloads: list[Workload], holders: list[str], name: str | None
+):
+    found = controller_rules.at_work(workloads, holders)
+
+    assert (found.name if found is not None else None) == name

@@ -3,7 +3,6 @@
 import asyncio
 
 from provisioner.controller.nodes.dead_node_rules import registered_instance
-from provisioner.inspect.explain.gathering import told
 from provisioner.inspect.explain.view_rules import NodeView
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.inspect.reading.cluster import Cluster
@@ -26,13 +25,10 @@ async def node_view(
         return NodeView(name, csi_node=csi_node)
     instance_id = node.instance_id or registered_instance(node, csi_node, driver)
     can_ask = is_instance_id(instance_id) and cloud.calls is not None
-    instances, attachments, plugins, said = await asyncio.gather(
+    instances, attachments, plugins = await asyncio.gather(
         cloud.instances([instance_id] if can_ask else []),
         _attachments(cluster, driver, name) if whole else asyncio.sleep(0, ()),
         _plugins(cluster, name),
-        told.about(cluster, f"node {name}", node, by_name="Node")
-        if whole
-        else asyncio.sleep(0, ()),
     )
     volume_of = {each.name: await _volume_of(cluster, driver, each) for each in attachments}
     attached = await cloud.volumes(volume_of.values()) if volume_of else {}
@@ -51,7 +47,6 @@ async def node_view(
             if volume.on(instance_id) is not None
         },
         plugins=tuple(plugins),
-        said=tuple(said),
     )
 
 

@@ -67,13 +67,9 @@ def of_status(about: str, where: str, text: str, at: datetime | None = None) -> 
     return Said(about, where, text, reason=reason_in(text), at=at)
 
 
-async def about(
-    cluster: Cluster, name: str, obj: KubeObject, *, by_name: str = ""
-) -> tuple[Said, ...]:
-    """The events of an object; by its kind and name where the writers give no UID (nodes)."""
+async def about(cluster: Cluster, name: str, obj: KubeObject) -> tuple[Said, ...]:
+    """The events of an object."""
     selector = f"involvedObject.uid={obj.uid}"
-    if by_name:
-        selector = f"involvedObject.kind={by_name},involvedObject.name={obj.name}"
     namespace = obj.metadata.namespace or _OF_CLUSTER_WIDE
     events = await cluster.every(EVENTS, namespace=namespace, field_selector=selector)
     return tuple(of_event(name, each) for each in events)

@@ -100,8 +100,8 @@ REMEDY: dict[Cause, str] = {
     Cause.GROWS: "Nothing: EC2 and then kubelet do it.",
     Cause.FILE_SYSTEM_WAITS: "Start a pod that uses the claim.",
     Cause.MODIFYING: "Nothing: EC2 does it.",
-    Cause.RELEASED: "Nothing with reclaim policy Delete. With Retain: delete the "
-    "object and the volume if the data are no longer needed.",
+    Cause.RELEASED: "Nothing for some minutes with reclaim policy Delete. With Retain: delete "
+    "the object and the volume if the data are no longer needed.",
     Cause.STILL_BOUND: "Delete the claim; to keep the data, set the reclaim policy to Retain "
     "first.",
     Cause.FINALIZER_STUCK: "Start the controller that writes the finalizer; remove a "

@@ -134,7 +134,7 @@ def by_words(pod: WatchedPod, condition: Condition) -> Link:
         next="you, or the autoscaler, if it may add nodes",
         remedy="Delete pods with volumes on these nodes, let the pod run on other nodes of its "
         "volumes' zone, or add a node there.",
-        command=shell(*("kubectl", "get", "csinodes", "-o"), _LIMITS),
+        command=shell("kubectl get csinodes -o {}", _LIMITS),
     )
 
 
@@ -191,6 +191,6 @@ def _remedy(full: Sequence[Room], where: str, *, is_selected: bool, is_room_else
 
 def _command(full: Sequence[Room]) -> str:
     if len(full) > 1:
-        return shell(*("kubectl", "get", "csinodes", "-o"), _LIMITS)
-    only = f"spec.nodeName={full[0].node.name}"
-    return shell("kubectl", "get", "pods", "-A", "-o", "wide", "--field-selector", only)
+        return shell("kubectl get csinodes -o {}", _LIMITS)
+    only = full[0].node.name
+    return shell("kubectl get pods -A -o wide --field-selector spec.nodeName={}", only)

@@ -10,6 +10,7 @@ from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.scheduling import full_rules
 from provisioner.inspect.explain.view_rules import NodeView, View, VolumeView
 from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.inspect.shell_words import shell
 from provisioner.model.claim import Condition
 from provisioner.model.errors import Reason
 from provisioner.model.node import Node
@@ -238,11 +239,11 @@ def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
             else f"have a taint that it does not tolerate: {listed(names, 'and')}."
         ),
         Proof(f"node {chosen[0].name}, spec.taints", ", ".join(names)),
-        next="you, or whoever has added the taint" if key not in names else "the controller",
+        next="you, or what has added the taint" if key not in names else "the controller",
         remedy="Uncordon a node." if cordoned else "Remove the taint, or add a toleration.",
-        command=f"kubectl uncordon {chosen[0].name}"
-        if cordoned
-        else f"kubectl describe node {chosen[0].name}",
+        command=shell(
+            "kubectl uncordon {}" if cordoned else "kubectl describe node {}", chosen[0].name
+        ),
     )
     return Chain((link,))
 
