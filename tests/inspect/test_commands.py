@@ -40,4 +40,4 @@ def test_what_is_logged_does_not_spoil_the_json(
 
     assert throttled > 0
     assert (done.returncode, done.stderr) == (0, "")
-    assert {each["volume_type"] for each in json.loads(done.stdout)} >= {"gp2", "gp3"}
+    assert {each["of"] for each in json.loads(done.stdout)} >= {"gp2", "gp3"}

@@ -17,12 +17,11 @@ from provisioner.inspect.doctor.check_rules import (
     unknown,
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
-from provisioner.inspect.reading.controller_rules import ours, stock_controllers
+from provisioner.inspect.reading.controller_rules import OUR_HOLDER, ours, stock_controllers
 from provisioner.inspect.reading.setup_kind_rules import SeenLease, SystemNode, Workload
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.persistent_volume import sanitised
+from provisioner.model.leadership import lease_names
 
-OUR_HOLDER = "ebs-provisioner_"
 _USUAL_LEASE_S = 15
 _LATE = timedelta(seconds=15)  # a renewal that is under way, and clocks that differ a little
 _NEW = timedelta(minutes=5)  # a node whose driver may still be starting
@@ -32,13 +31,6 @@ _OLDEST_MINOR = 33  # docs/kubernetes-versions.md
 _OS_LABEL, _COMPUTE_LABEL = "kubernetes.io/os", "eks.amazonaws.com/compute-type"
 _NOT_YOUR_INSTANCES = frozenset({"fargate", "auto", "hybrid"})  # manifests/node/daemonset.yaml
 _SNAPSHOT_LEASE = "external-snapshotter-leader-"
-
-
-def lease_names(driver: str) -> tuple[str, ...]:
-    """The leases of provisioner, attacher, resizer and snapshotter."""
-    name = sanitised(driver)
-    kinds = ("external-attacher-leader-", "external-resizer-", _SNAPSHOT_LEASE)
-    return (name, *(f"{kind}{name}" for kind in kinds))
 
 
 def _driver_object(seen: Evidence) -> Finding:

@@ -1,7 +1,7 @@
 """Volumes: what is stuck, what Kubernetes and EC2 see differently, and what nobody owns."""
 
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from provisioner.controller.deleting import orphan_rules
 from provisioner.controller.deleting.orphan_rules import World
@@ -17,6 +17,7 @@ from provisioner.inspect.doctor.check_rules import (
     unknown,
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject
@@ -54,7 +55,7 @@ def _stuck_deletions(seen: Evidence) -> Finding:
         f"{', '.join(each.finalizers)}"
         for kind, objects in kinds
         for each in objects
-        if (since := _deleted_at(each)) is not None
+        if (since := deleted_at(each)) is not None
         and seen.now - since > _STUCK
         and not set(each.finalizers) & _PATIENT
     ]
@@ -69,14 +70,6 @@ def _not_of_others(seen: Evidence) -> list[Claim]:
     """Claims, without those that have a volume of another driver."""
     others = {each.name for each in seen.cluster.volumes if not each.volume_id(seen.driver)}
     return [each for each in seen.cluster.claims if each.spec.volume_name not in others]
-
-
-def _deleted_at(each: KubeObject) -> datetime | None:
-    told = each.metadata.deletion_timestamp
-    try:
-        return datetime.fromisoformat(told) if told else None
-    except ValueError:
-        return None
 
 
 def _stuck_attachments(seen: Evidence) -> Finding:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from provisioner.inspect.explain import controller_rules, reason_rules, volume_rules
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import ClaimView, NodeView, View, VolumeView
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Reason
@@ -195,7 +196,7 @@ def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
         return absent.then(leaving)
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.ATTACHMENT_STUCK), leaving))
-    since = time_of(other.metadata.deletion_timestamp)
+    since = deleted_at(other)
     is_new = since is not None and view.now - since < _DETACHES_IN
     return Chain(
         (leaving,), waits=is_new and finalizer_of_attacher(view.driver) in other.finalizers

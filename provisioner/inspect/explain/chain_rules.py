@@ -166,11 +166,3 @@ def merged(chains: list[Chain]) -> tuple[Chain, ...]:
 def at(time: datetime | None) -> str:
     """A time as the API server writes it, "" for none."""
     return f"{time:%Y-%m-%dT%H:%M:%SZ}" if time is not None else ""
-
-
-def time_of(text: str | None) -> datetime | None:
-    """A time of the API server; None for none, or for what is no time."""
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None

@@ -15,9 +15,10 @@ from provisioner.inspect.explain import (
     source_rules,
     volume_rules,
 )
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
@@ -102,7 +103,7 @@ def _missing(view: View, about: ClaimView) -> list[Chain]:
         Proof(about.name, "not found"),
         next="you, or the controller of the StatefulSet that creates it",
         remedy="Check the name and the namespace, or create the claim.",
-        command=shell("kubectl -n {} get pvc", about.key.partition("/")[0]),
+        command=shell("kubectl -n {} get pvc", about.namespace),
     )
     return [Chain((link,))]
 
@@ -163,7 +164,7 @@ def _deleting(view: View, about: ClaimView, claim: Claim) -> Iterator[Chain]:
 
 def _not_released(view: View, about: ClaimView, claim: Claim) -> Chain:
     """No pod is known that uses it, and it is still there."""
-    since = time_of(claim.metadata.deletion_timestamp)
+    since = deleted_at(claim)
     is_new = since is not None and view.now - since < _RELEASED_IN
     unread = "" if view.read("pods") else "; pods could not be read, so one may still use it"
     return Chain(
@@ -376,7 +377,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
     is_new = made is not None and view.now - made < _SOON
     link = Link(
         Cause.PROVISIONING,
-        "Nobody has said anything about the claim yet.",
+        "No event of a provisioner is about the claim yet.",
         Proof(about.name, "no event of a provisioner"),
         next="the controller",
         remedy="" if is_new else "Look at the controller's log.",

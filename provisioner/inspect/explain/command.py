@@ -3,7 +3,6 @@
 import difflib
 
 import click
-import msgspec
 
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
 from provisioner.inspect.completion.objects import object_words
@@ -48,7 +47,7 @@ def explain(*, words: tuple[str, ...], output: str, lease_namespace: str, target
     wrong argument.
     """
     if words[0] == _REASON:
-        screen.show(_of_reason(words[1:], output))
+        _show_reason(words[1:], output)
         return
     carry_out(_explain(words, output, lease_namespace, target))
 
@@ -62,14 +61,14 @@ async def _explain(
             view = await Gatherer(readers, target.driver, lease_namespace).view(name)
         explanation = explained(view)
         if output == "json":
-            screen.show([_json(chain_words.as_json(explanation) | {"gaps": readers.gap_lines()})])
+            screen.show_json(chain_words.as_json(explanation) | {"gaps": readers.gap_lines()})
         else:
             screen.show(chain_words.lines(explanation, width=screen.text_width()))
             screen.warn(readers.gap_lines())
     return _WRONG if explanation.is_wrong or readers.gap_lines() else 0
 
 
-def _of_reason(names: tuple[str, ...], output: str) -> list[str]:
+def _show_reason(names: tuple[str, ...], output: str) -> None:
     try:
         if len(names) != 1:
             raise ValueError("name one reason, such as: explain reason QuotaExceeded")
@@ -77,8 +76,9 @@ def _of_reason(names: tuple[str, ...], output: str) -> list[str]:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if output == "json":
-        return [_json(chain_words.advice_json(reason))]
-    return list(chain_words.advice_lines(reason, width=screen.text_width()))
+        screen.show_json(chain_words.advice_json(reason))
+    else:
+        screen.show(chain_words.advice_lines(reason, width=screen.text_width()))
 
 
 def _reason(name: str) -> Cause | Reason | str:
@@ -89,7 +89,3 @@ def _reason(name: str) -> Cause | Reason | str:
     near = difflib.get_close_matches(name.lower(), by_word, n=1)
     hint = f"; did you mean {by_word[near[0]]}?" if near else ""
     raise ValueError(f"unknown reason {name[:80]!r}{hint}")
-
-
-def _json(value: object) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -3,8 +3,9 @@
 from collections.abc import Collection
 from datetime import timedelta
 
-from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at
 from provisioner.inspect.explain.view_rules import View
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
 from provisioner.model.meta import KubeObject
 
@@ -15,7 +16,7 @@ USUAL = timedelta(minutes=5)
 
 def is_late(view: View, obj: KubeObject) -> bool:
     """Whether the deletion takes longer than it should, so that it no longer only waits."""
-    began = time_of(obj.metadata.deletion_timestamp)
+    began = deleted_at(obj)
     return began is not None and view.now - began > USUAL
 
 
@@ -42,7 +43,7 @@ def foreign(kind: str, obj: KubeObject, known: Collection[str]) -> Link | None:
 
 def late(kind: str, obj: KubeObject, by: str, remedy: str, command: str = "") -> Link:
     """Its owner is known, and takes too long."""
-    began = at(time_of(obj.metadata.deletion_timestamp))
+    began = at(deleted_at(obj))
     minutes = USUAL.seconds // 60
     return Link(
         Cause.FINALIZER_STUCK,

@@ -6,9 +6,10 @@ from provisioner.controller.nodes import startup_taint_rules
 from provisioner.ec2 import account_rules
 from provisioner.inspect.explain import controller_rules, reason_rules
 from provisioner.inspect.explain.attachment_rules import stuck
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, time_of
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import NodeView, View
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
 from provisioner.model.errors import Reason
 from provisioner.model.node import CsiNodeDriver, Node
@@ -302,7 +303,7 @@ def _attachments(view: View, about: NodeView) -> Iterator[Chain]:
     """Those that are stuck, or that EC2 does not have."""
     instance_id = about.instance.instance_id if about.instance else ""
     for each in about.attachments:
-        since = time_of(each.metadata.deletion_timestamp)
+        since = deleted_at(each)
         if since is not None and (view.now - since).total_seconds() > 60:  # noqa: PLR2004 -- s
             absent = controller_rules.absence(view, Task.ATTACH)
             link = stuck(view, each)

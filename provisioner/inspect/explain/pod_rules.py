@@ -152,7 +152,7 @@ def _claim_missing(view: View, about: ClaimView) -> list[Chain]:
         Proof(about.name, "not found"),
         next="" if refused else "you, or the StatefulSet's controller, which creates it",
         remedy="" if refused else "Create the claim, or correct its name in the pod.",
-        command="" if refused else shell("kubectl -n {} get pvc", about.key.partition("/")[0]),
+        command="" if refused else shell("kubectl -n {} get pvc", about.namespace),
     )
     return [refused[0].then(link) if refused else Chain((link,))]
 

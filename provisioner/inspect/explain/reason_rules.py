@@ -52,7 +52,7 @@ def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
             otherwise,
             sentence or said.text,
             proof_of(said),
-            next=f"{said.by or 'whoever says this'}, which tries again",
+            next=f"{said.by or 'the component that reports this'}, which tries again",
             remedy="Correct what the message names.",
             command=_events_of(said),
         )

@@ -219,7 +219,7 @@ def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
             else f"have a taint that it does not tolerate: {listed(names, 'and')}."
         ),
         Proof(f"node {chosen[0].name}, spec.taints", ", ".join(names)),
-        next="you, or whoever has added the taint" if key not in names else "the controller",
+        next="you, or what has added the taint" if key not in names else "the controller",
         remedy="Uncordon a node." if cordoned else "Remove the taint, or add a toleration.",
         command=shell(
             "kubectl uncordon {}" if cordoned else "kubectl describe node {}", chosen[0].name

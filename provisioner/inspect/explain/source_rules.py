@@ -40,12 +40,12 @@ def _found(view: View, about: ClaimView, claim: Claim, source: DataSource) -> So
         snapshot.snapshot if snapshot else None,
         snapshot.content if snapshot else None,
         driver=view.driver,
-        is_served=snapshot is not None and bool(snapshot.versions),
+        is_served=snapshot is not None and snapshot_rules.SERVED in snapshot.versions,
     )
 
 
 def _link(source: DataSource, refused: Refuse, about: ClaimView) -> Link:
-    namespace = about.key.partition("/")[0]
+    namespace = about.namespace
     kind, name = source.kind.lower(), source.name
     shown = is_name(kind) and is_name(name)  # somebody with no more than a namespace wrote them
     return Link(

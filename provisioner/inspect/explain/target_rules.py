@@ -18,9 +18,9 @@ from provisioner.inspect.explain.chain_rules import (
     Link,
     Proof,
     merged,
-    time_of,
 )
 from provisioner.inspect.explain.view_rules import View, VolumeView, object_of
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import with_region
 
 _LEAVES_IN = timedelta(seconds=60)
@@ -39,7 +39,7 @@ def _leaving(view: View) -> tuple[Chain, ...]:
     if found is None or not found.deleting:
         return ()
     finalizers = ", ".join(found.metadata.finalizers or ()) or "none"
-    since = time_of(found.metadata.deletion_timestamp)
+    since = deleted_at(found)
     link = Link(
         Cause.FINALIZER_STUCK,
         f"{view.target} is being deleted, and is still there.",

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from provisioner.inspect.object_name_rules import ObjectName
+from provisioner.inspect.reading.controller_rules import OUR_HOLDER
 from provisioner.inspect.reading.kind_rules import WatchedPod, WatchedSnapshot
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
@@ -18,7 +19,6 @@ from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Instance, Volume
 from provisioner.model.volume_snapshot import VolumeSnapshotClass, VolumeSnapshotContent
 
-OURS = "ebs-provisioner_"  # how the identity of our controllers begins
 # Clocks of two machines differ, and a new leader needs a moment.
 _LATE = timedelta(seconds=30)
 
@@ -67,6 +67,11 @@ class SnapshotView:
     ebs: EbsSnapshot | None = None
     said: tuple[Said, ...] = ()
     versions: tuple[str, ...] = ()
+
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return self.key.partition("/")[0]
 
     @property
     def class_name(self) -> str:
@@ -143,6 +148,11 @@ class ClaimView:
         """As commands name it."""
         return f"pvc {self.key}"
 
+    @property
+    def namespace(self) -> str:
+        """Its namespace."""
+        return self.key.partition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
@@ -182,7 +192,7 @@ class Lease:
     @property
     def is_ours(self) -> bool:
         """Whether a controller of this project holds it."""
-        return self.holder.startswith(OURS)
+        return self.holder.startswith(OUR_HOLDER)
 
     def is_held(self, now: datetime) -> bool:
         """Whether somebody holds it who still renews it."""

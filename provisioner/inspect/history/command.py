@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 
 import click
-import msgspec
 
 from provisioner.ec2.batches import PAGE, one_of, pages
 from provisioner.ec2.calls import Ec2Calls
@@ -59,7 +58,7 @@ async def _history(target: Target, name: ObjectName, output: str) -> int:
     if is_absent:
         told = [f"there is no {name} any more: this is what is left of it", *told]
     if output == "json":
-        screen.show([msgspec.json.format(msgspec.json.encode(found), indent=2).decode()])
+        screen.show_json(found)
     else:
         # Its last column is the story itself: on a narrow terminal it goes on in the next line.
         screen.show(table(rules.HEADINGS, map(rules.cells, found)))

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from provisioner.inspect.reading.kind_rules import Event
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.model.attachment import Attachment
 from provisioner.model.budget import Ledger
 from provisioner.model.ebs_snapshot import EbsSnapshot
@@ -77,7 +78,7 @@ def of_claim(claim: DatedClaim) -> Iterator[Moment]:
         why = ": ".join(part for part in (each.reason, each.message) if part)
         what = f"condition {each.type} is {each.status}{f' ({why})' if why else ''}"
         yield from _at(each.last_transition_time, source, what)
-    yield from _at(_moment(claim.metadata.deletion_timestamp), source, "deletion requested")
+    yield from _at(deleted_at(claim), source, "deletion requested")
 
 
 def of_persistent_volume(persistent_volume: PersistentVolume, volume_id: str) -> Iterator[Moment]:
@@ -93,7 +94,7 @@ def of_persistent_volume(persistent_volume: PersistentVolume, volume_id: str) ->
     )
     for each in ledger.starts:
         yield Moment(each.at, source, f"modification sent: {each.asked or 'unknown'}")
-    deleted = _moment(persistent_volume.metadata.deletion_timestamp)
+    deleted = deleted_at(persistent_volume)
     yield from _at(deleted, source, "deletion requested")
 
 
@@ -114,7 +115,7 @@ def of_attachments(attachments: Iterable[Attachment]) -> Iterator[Moment]:
     for each in attachments:
         source, node = f"volumeattachment {each.name}", each.spec.node_name
         yield from _at(each.metadata.creation_timestamp, source, f"attach to {node} requested")
-        deleted = _moment(each.metadata.deletion_timestamp)
+        deleted = deleted_at(each)
         yield from _at(deleted, source, f"detach from {node} requested")
 
 
@@ -151,14 +152,6 @@ def _shape(shape: Shape) -> str:
 def _at(moment: datetime | None, source: str, what: str) -> Iterator[Moment]:
     if moment is not None:
         yield Moment(moment.astimezone(UTC), source, what)
-
-
-def _moment(text: str | None) -> datetime | None:
-    """A time of an object's metadata that is kept as it was written."""
-    try:
-        return datetime.fromisoformat(text) if text else None
-    except ValueError:
-        return None
 
 
 def cells(moment: Moment) -> tuple[str, ...]:

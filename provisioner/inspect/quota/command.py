@@ -12,7 +12,7 @@ from provisioner.inspect.quota.quota_words import HEADINGS, cells
 from provisioner.inspect.reading import quotas
 from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cloud import Cloud
-from provisioner.inspect.reading.quota_rules import Limit, QuotaUse, uses
+from provisioner.inspect.reading.quota_rules import Limit, uses
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import table
 
@@ -42,16 +42,12 @@ async def _quota(target: Target, output: str) -> int:
             )
         found = uses(in_use, limits, snapshots)
         told = readers.gap_lines()
-    screen.show(_lines(found, output))
+    if output == "json":
+        screen.show_json([msgspec.to_builtins(e) | {"percent": e.percent} for e in found])
+    else:
+        screen.show(table(HEADINGS, map(cells, found), width=screen.width()))
     screen.warn(told)
     return 1 if told else 0
-
-
-def _lines(found: list[QuotaUse], output: str) -> list[str]:
-    if output == "json":
-        rows = [{**msgspec.to_builtins(each), "percent": each.percent} for each in found]
-        return [msgspec.json.format(msgspec.json.encode(rows), indent=2).decode()]
-    return table(HEADINGS, map(cells, found), width=screen.width())
 
 
 async def _limits(cloud: Cloud) -> Mapping[str, Limit]:

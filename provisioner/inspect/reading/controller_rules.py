@@ -1,8 +1,8 @@
-"""Which workloads are controllers of EBS volumes, and which cluster id their manifests give them.
+"""Which workloads are controllers of EBS volumes, and which options their manifests give them.
 
-Ours takes it from an argument, a variable or a ConfigMap (manifests/deployment.yaml, the chart);
-that of aws-ebs-csi-driver from --k8s-tag-cluster-id only (v1.64 cmd/options/controller.go, read
-2026-11-21).
+Ours takes its cluster id from an argument, a variable or a ConfigMap (manifests/deployment.yaml,
+the chart); that of aws-ebs-csi-driver from --k8s-tag-cluster-id only (v1.64
+cmd/options/controller.go, read 2026-11-21).
 """
 
 import re
@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from provisioner.inspect.reading.setup_kind_rules import Container, DataObject, Variable, Workload
 
 OUR_NAME = "ebs-provisioner"
+OUR_HOLDER = f"{OUR_NAME}_"
+"""How a lease's holder begins that is a controller of this project."""
 STOCK_NAME = "aws-ebs-csi-driver"
 NAME_LABEL = "app.kubernetes.io/name"
 COMPONENT_LABEL = "app.kubernetes.io/component"
@@ -20,7 +22,9 @@ _STOCK_CONTROLLER = "ebs-csi-controller"
 # Namespace and name, as our manifests, its chart and the EKS add-on have them.
 ACCOUNTS = ((OUR_NAME, f"{OUR_NAME}-controller"), ("kube-system", f"{_STOCK_CONTROLLER}-sa"))
 _STOCK_FLAG = "--k8s-tag-cluster-id"
-_FLAGS = ("--cluster-id", _STOCK_FLAG)
+_ID_FLAGS = ("--cluster-id", _STOCK_FLAG)
+_REGION_FLAGS = ("--region",)
+_REGION_VARIABLES = ("EBS_PROVISIONER_CONTROLLER_REGION", "AWS_REGION", "AWS_DEFAULT_REGION")
 _REFERENCE = re.compile(r"\$\(([^)]*)\)")
 
 ConfigMaps = Mapping[str, DataObject]
@@ -62,7 +66,7 @@ def at_work(workloads: Sequence[Workload], holders: Iterable[str]) -> Workload |
         holders: of the controller's leases: "ebs-provisioner_POD_…", or the pod (stock sidecars).
     """
     known = controllers(workloads)
-    pods = [each.removeprefix(f"{OUR_NAME}_") for each in holders]
+    pods = [each.removeprefix(OUR_HOLDER) for each in holders]
     for each in sorted(workloads, key=lambda w: (w not in known, -len(w.name))):
         if any(pod.startswith(f"{each.name}-") for pod in pods):
             return each
@@ -104,16 +108,30 @@ def cluster_id_of(controller: Workload, found: ConfigMaps) -> str | None:
     Returns:
         "" if it has none, None if it may come from something that could not be read.
     """
-    ids = [_id_of(each, found) for each in controller.containers]
-    known = next((each for each in ids if each), "")
-    return known or (None if None in ids else "")
+    return _option(controller, found, _ID_FLAGS, (CLUSTER_ID_VARIABLE,))
 
 
-def _id_of(container: Container, found: ConfigMaps) -> str | None:
+def region_of(controller: Workload, found: ConfigMaps) -> str | None:
+    """The Region that a controller of ours is set to; as ``cluster_id_of``."""
+    return _option(controller, found, _REGION_FLAGS, _REGION_VARIABLES)
+
+
+def _option(
+    controller: Workload, found: ConfigMaps, flags: Sequence[str], variables: Sequence[str]
+) -> str | None:
+    given = [_option_of(each, found, flags, variables) for each in controller.containers]
+    known = next((each for each in given if each), "")
+    return known or (None if None in given else "")
+
+
+def _option_of(
+    container: Container, found: ConfigMaps, flags: Sequence[str], variables: Sequence[str]
+) -> str | None:
     """As click and Kubernetes have it: an argument, then ``env``, then the last of ``envFrom``."""
-    argument = next(reversed([*_arguments(_words(container))]), None)
+    argument = next(reversed([*_arguments(_words(container), flags)]), None)
     if argument is None:
-        return _variable(container, CLUSTER_ID_VARIABLE, found)
+        values = (_variable(container, each, found) for each in variables)
+        return next((each for each in values if each != ""), "")
     for name in _REFERENCE.findall(argument):
         value = _variable(container, name, found)
         if not value:
@@ -126,11 +144,11 @@ def _words(container: Container) -> list[str]:
     return [*(container.command or ()), *(container.args or ())]
 
 
-def _arguments(words: Sequence[str]) -> Iterator[str]:
+def _arguments(words: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
     for word, after in zip(words, [*words[1:], ""], strict=False):
         flag, equals, value = word.partition("=")
         given = value if equals else after
-        if flag in _FLAGS and not given.startswith("-"):
+        if flag in flags and not given.startswith("-"):
             yield given
 
 

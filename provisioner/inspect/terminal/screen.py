@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import click
+import msgspec
 
 _SILENT_FOR_S = 2.0
 _FRAMES_PER_S = 4.0
@@ -28,6 +29,11 @@ def show(lines: Iterable[str]) -> None:
     """Print lines to standard output."""
     for line in lines:
         click.echo(line)
+
+
+def show_json(value: object) -> None:
+    """Print a value as JSON, indented, to standard output."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
 
 
 def warn(lines: Iterable[str]) -> None:

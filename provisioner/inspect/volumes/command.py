@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 import click
-import msgspec
 
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
 from provisioner.inspect.terminal import screen
@@ -70,7 +69,7 @@ async def _show(target: Target, output: str, shown: Callable[[Sequence[Row]], li
             rows = await read_rows(readers, driver=target.driver, namespace=target.namespace)
         told = readers.gap_lines()
     if output == "json":
-        screen.show([msgspec.json.format(msgspec.json.encode(as_json(rows)), indent=2).decode()])
+        screen.show_json(as_json(rows))
     else:
         screen.show(shown(rows))
     screen.warn(told)

@@ -8,7 +8,6 @@ import msgspec
 
 from provisioner.inspect.doctor.check_rules import Check
 from provisioner.inspect.doctor.command import checks_of
-from provisioner.inspect.doctor.driver_rules import lease_names
 from provisioner.inspect.doctor.evidence_rules import (
     CloudEvidence,
     ClusterEvidence,
@@ -24,6 +23,7 @@ from provisioner.inspect.reading.setup_kind_rules import (
     Workload,
 )
 from provisioner.model.attachment import Attachment
+from provisioner.model.leadership import lease_names
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass

@@ -2,12 +2,11 @@
 
 from datetime import datetime
 
-from provisioner.inspect.explain.chain_rules import time_of
 from provisioner.inspect.explain.view_rules import ControllerView, Lease
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS
-from provisioner.kube.lease import LEASES
+from provisioner.inspect.reading.setup_kinds import SEEN_LEASES
 from provisioner.model.leadership import lease_names
 
 _NAMESPACES = ("ebs-provisioner", "kube-system")
@@ -29,14 +28,14 @@ async def controller(
 
 async def _lease(cluster: Cluster, name: str, namespace: str) -> Lease | None:
     """None if it cannot be read, which is no proof of anything."""
-    found = await cluster.one(LEASES, name, namespace)
+    found = await cluster.one(SEEN_LEASES, name, namespace)
     if found is None:
-        return None if cluster.misses(LEASES) else Lease(name, exists=False)
+        return None if cluster.misses(SEEN_LEASES) else Lease(name, exists=False)
     spec = found.spec
     return Lease(
         name,
         holder=spec.holder_identity or "",
-        renewed_at=time_of(spec.renew_time),
+        renewed_at=spec.renew_time,
         duration_s=spec.lease_duration_seconds or 15,
     )
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.explain.chain_rules import time_of
 from provisioner.inspect.explain.gathering import told
 from provisioner.inspect.explain.view_rules import Said, VolumeView
+from provisioner.inspect.reading.time_rules import time_of
 from provisioner.kube.resources import (
     ATTACHMENTS,
     CSI_NODES,
