@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from provisioner.inspect.command_line import Readers
+from provisioner.inspect.explain import snapshot_rules
 from provisioner.inspect.explain.gathering import told
 from provisioner.inspect.explain.gathering.controller import controller
 from provisioner.inspect.explain.gathering.node import node_view
@@ -13,6 +14,7 @@ from provisioner.inspect.explain.gathering.volume import Volumes
 from provisioner.inspect.explain.refusal_rules import EVENTS as REFUSALS
 from provisioner.inspect.explain.view_rules import ClaimView, SnapshotView, View, object_of
 from provisioner.inspect.object_name_rules import ObjectName
+from provisioner.inspect.reading.gap_rules import GROUPS
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS, WATCHED_SNAPSHOTS
 from provisioner.kube.resources import (
@@ -79,6 +81,9 @@ class Gatherer:
         for gap in self._cluster.gaps:
             if of_it is None and gap.what == f"get {plural}":
                 raise KubeError(gap.reason, gap.message)
+
+    def _is_unread(self, what: str) -> bool:
+        return any(each.what == what for each in self._cluster.gaps)
 
     async def _of_pod(self, view: View) -> View:
         target = view.target
@@ -198,7 +203,10 @@ class Gatherer:
         return replace(view, source_claim=cloned, source_volume=volume)
 
     async def _snapshot(self, namespace: str, name: str) -> SnapshotView:
-        found = SnapshotView(f"{namespace}/{name}", versions=await self._cluster.versions(_GROUP))
+        versions = await self._cluster.versions(_GROUP)
+        found = SnapshotView(f"{namespace}/{name}", versions=versions)
+        if snapshot_rules.SERVED not in versions and not self._is_unread(GROUPS):
+            return found  # a question about a kind that is not served has no clear answer
         snapshot = await self._cluster.one(WATCHED_SNAPSHOTS, name, namespace)
         if snapshot is None:
             return found
