@@ -15,7 +15,7 @@ from provisioner.model.sentences import printable
 _INDENT = "   "
 _MOST_SEEN = 600
 # What "waits" would not say of an object that only reached a limit, or an end.
-_STATES = {Cause.NODE_LIMIT: "is full"}
+_STATES: dict[Cause | Reason, str] = {Cause.NODE_LIMIT: "is full"}
 # Of VolumeAttachments: kube-controller-manager's names have 64 hexadecimal digits.
 _LONG_NAME = re.compile(r"VolumeAttachment (csi-[0-9a-f]{64})", re.IGNORECASE)
 
