@@ -8,15 +8,15 @@ from datetime import timedelta
 from provisioner.inspect.explain import (
     attachment_rules,
     claim_rules,
-    container_rules,
     deletion_rules,
     node_rules,
     reason_rules,
     refusal_rules,
-    scheduling_rules,
 )
 from provisioner.inspect.explain.attachment_rules import Here
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.pods import container_rules
+from provisioner.inspect.explain.scheduling import scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.shell_words import shell
