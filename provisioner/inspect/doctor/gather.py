@@ -135,15 +135,11 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     driver = question.target.driver
     deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
     namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
-    names = (*lease_names(driver), SNAPSHOT_LEASE)
     mine = ours(deployments, _CONTROLLER)
-    leases = await _by_name(
-        cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
-    )
+    leases = await _leases(cluster, question)
     cluster_id = await cluster_id_of(cluster, mine[0]) if mine else None
     account = await _account(cluster, at_work(deployments, _holders(leases, driver)))
     controllers = [*mine, *stock_controllers(deployments)]
-    accounts = await _accounts(cluster, controllers)
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
         csi_nodes=await cluster.every(CSI_NODES),
@@ -165,10 +161,17 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         ),
         deployments=deployments,
         daemon_sets=await cluster.every(DAEMON_SETS),
-        accounts=accounts,
+        accounts=await _accounts(cluster, controllers),
         account=account,
         cluster_id=cluster_id,
         controller_regions=await _regions(cluster, controllers),
+    )
+
+
+async def _leases(cluster: Cluster, question: Question) -> dict[str, SeenLease]:
+    names = (*lease_names(question.target.driver), SNAPSHOT_LEASE)
+    return await _by_name(
+        cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
     )
 
 
