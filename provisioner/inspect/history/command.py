@@ -11,7 +11,7 @@ from provisioner.inspect.command_line import Readers, Target, carry_out, reading
 from provisioner.inspect.completion.objects import object_words
 from provisioner.inspect.history import history_rules as rules
 from provisioner.inspect.history.history_rules import DatedClaim, Moment
-from provisioner.inspect.object_name_rules import ObjectName, object_name
+from provisioner.inspect.object_name_rules import ObjectName, claim_name
 from provisioner.inspect.reading.kinds import EVENTS
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import table
@@ -29,7 +29,7 @@ _CLUSTER_WIDE_EVENTS = "default"  # where the API server keeps events of cluster
     "words",
     nargs=-1,
     required=True,
-    metavar="pvc [NAMESPACE/]NAME",
+    metavar="[pvc] [NAMESPACE/]NAME",
     shell_complete=object_words(["pvc"]),
 )
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
@@ -44,11 +44,9 @@ def history(*, words: tuple[str, ...], output: str, target: Target) -> None:
     Exit code 0; 1 if there is no such claim, or something could not be read.
     """
     try:
-        name = object_name(words, target.namespace or target.default_namespace)
+        name = claim_name(words, target.namespace or target.default_namespace)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if name.kind != "pvc":
-        raise click.UsageError(f"history is of claims, not of a {name.kind}: use pvc NAME")
     carry_out(_history(target, name, output))
 
 
