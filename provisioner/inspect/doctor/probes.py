@@ -44,7 +44,13 @@ _KEY_PARAMETER = "kmskeyid"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Under whose identity rights are tried, and for which driver."""
+    """Under whose identity rights are tried, and for which driver.
+
+    Attributes:
+        driver: its name.
+        role: the controller's, to be assumed; "" for none.
+        as_controller: whether the controller's role is assumed by its ServiceAccount's token.
+    """
 
     driver: str
     role: str = ""
@@ -350,4 +356,5 @@ def _instance(document: Mapping[str, Any]) -> SeenInstance:
         hop_limit=(document.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit"),
         volume_ids=tuple(each for each in ids if each),
         most_volumes=limit.count if limit is not None else None,
+        has_profile=bool(document.get("IamInstanceProfile")),
     )

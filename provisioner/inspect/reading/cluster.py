@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, cast
 
-from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
+from provisioner.inspect.reading.gap_rules import GROUPS, KUBERNETES, Gap
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Resource, T
 from provisioner.model.errors import KubeError, Reason
@@ -66,7 +66,7 @@ class Cluster:
         try:
             return await self.client.served()
         except KubeError as error:
-            self._miss("list groups", error)
+            self._miss(GROUPS, error)
             return frozenset()
 
     async def _get(self, resource: Resource[T], name: str, namespace: str) -> T | None:
