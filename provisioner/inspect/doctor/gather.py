@@ -27,6 +27,7 @@ from provisioner.inspect.reading.controller_rules import (
 from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
+from provisioner.inspect.reading.leases import lease_namespace
 from provisioner.inspect.reading.setup_kind_rules import (
     DataObject,
     EndpointSlice,
@@ -77,13 +78,13 @@ class Question:
         target: the cluster and the account.
         role: the controller's, to be assumed; "" for none.
         as_controller: whether the controller's role is assumed by its ServiceAccount's token.
-        lease_namespace: of the controller's leases.
+        lease_namespace: of the controller's leases; "" to look for them.
     """
 
     target: Target
     role: str = ""
     as_controller: bool = False
-    lease_namespace: str = "kube-system"
+    lease_namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,9 +144,8 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
     names = (*lease_names(driver), SNAPSHOT_LEASE)
     mine = ours(deployments, _CONTROLLER)
-    leases = await _by_name(
-        cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
-    )
+    namespace = await lease_namespace(cluster, driver, question.lease_namespace)
+    leases = await _by_name(cluster.one(SEEN_LEASES, name, namespace) for name in names)
     cluster_id = await cluster_id_of(cluster, mine[0]) if mine else None
     account = await _account(cluster, at_work(deployments, _holders(leases, driver)))
     accounts = await _accounts(cluster, [*mine, *stock_controllers(deployments)])

@@ -31,9 +31,8 @@ _WRONG = 1
 )
 @click.option(
     "--lease-namespace",
-    default="kube-system",
-    show_default=True,
-    help="Namespace of the controller's leases.",
+    default="",
+    help="Namespace of the controller's leases; they are looked for if it is not given.",
 )
 @target_options
 def explain(*, words: tuple[str, ...], output: str, lease_namespace: str, target: Target) -> None:
