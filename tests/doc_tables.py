@@ -55,6 +55,7 @@ TABLES = (
     Table("runs", DOCS / "reference/conformance-aws.md", run_tables.takes),
     Table("steps", DOCS / "reference/conformance-aws.md", run_tables.steps),
     Table("broken clusters", DOCS / "reference/causes.md", broken_clusters.broken),
+    Table("symptoms", DOCS / "troubleshooting.md", broken_clusters.sections),
     Table("healthy clusters", DOCS / "reference/causes.md", broken_clusters.healthy_ways),
     Table("e2e claims", DOCS / "reference/e2e.md", claims.markdown),
     *(

@@ -7,6 +7,7 @@ import pytest
 
 from provisioner.classes import storage_class_rules
 from provisioner.cli import controller
+from provisioner.inspect.explain.chain_rules import Cause
 from provisioner.metrics import Metrics
 from provisioner.model import names
 from provisioner.model.errors import Reason
@@ -256,7 +257,7 @@ def test_every_reason_of_an_event_is_in_the_table():
     assert recorded - quoted(section("reference/events", "Events"), "[A-Z]\\w+") == set()
 
 
-def test_troubleshooting_names_only_reasons_that_there_are():
+def test_troubleshooting_names_only_reasons_and_causes_that_there_are():
     text = re.sub(r"^.*own\).*$", "", page("troubleshooting"), flags=re.MULTILINE)
     words = quoted(without_code(text), "[A-Z][a-z]+(?:[A-Z][a-zA-Z]+)+")
     events = quoted(section("reference/events", "Events"), "[A-Z]\\w+")
@@ -267,7 +268,8 @@ def test_troubleshooting_names_only_reasons_that_there_are():
     }
 
     assert len(words) > 30
-    assert words - {reason.value for reason in Reason} - events - of_kubernetes == set()
+    known = {each.value for each in (*Reason, *Cause)}
+    assert words - known - events - of_kubernetes == set()
 
 
 def test_every_key_of_ours_is_in_the_table_and_no_other():

@@ -9,10 +9,20 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 
-from tests.cluster.broken import looking, refused
+from tests.cluster.broken import looking, outage, refused, snapshot_setup
 from tests.cluster.broken.held import Held
+from tests.cluster.broken.looking import Said
 from tests.cluster.broken.record import Broken
-from tests.cluster.broken.table import ALONE, HEALTHY, MISSES, SETUP, TOGETHER
+from tests.cluster.broken.table import (
+    HEALTHY,
+    KEYS,
+    KILLED,
+    MISSES,
+    RELEASED,
+    SETUP,
+    SNAPSHOT_SETUP,
+    TOGETHER,
+)
 from tests.cluster.cluster import Cluster, Json
 from tests.cluster.place import a_place
 
@@ -72,6 +82,17 @@ def _selected(request: pytest.FixtureRequest, ways: list[Broken]) -> list[Broken
     return [way for way in ways if way.what in wanted]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module", autouse=True)
+async def without_snapshots(
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[asyncio.Task[dict[str, Said]]]:
+    """The other control plane's story, under way from the beginning: it waits for a minute."""
+    telling = asyncio.create_task(snapshot_setup.told(_selected(request, SNAPSHOT_SETUP)))
+    yield telling
+    telling.cancel()
+    await asyncio.gather(telling, return_exceptions=True)
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def at_peace(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Seen]:
     async for seen in _together(cluster, _selected(request, HEALTHY)):
@@ -79,20 +100,53 @@ async def at_peace(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIte
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def in_trouble(cluster: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Seen]:
+async def keys(
+    cluster: Cluster, request: pytest.FixtureRequest
+) -> AsyncIterator[dict[str, asyncio.Task[Said]]]:
+    """Slow stories, under way beside the others."""
+    ways = _selected(request, KEYS)
+    tasks = {way.what: asyncio.create_task(_said(cluster, way), name=way.what) for way in ways}
+    yield tasks
+    for each in tasks.values():
+        each.cancel()
+    await asyncio.gather(*tasks.values(), return_exceptions=True)
+
+
+async def _said(cluster: Cluster, way: Broken) -> Said:
+    async with a_place(cluster) as place:
+        return await looking.said(place, way)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def in_trouble(
+    cluster: Cluster,
+    keys: dict[str, asyncio.Task[Said]],
+    request: pytest.FixtureRequest,
+) -> AsyncIterator[Seen]:
+    del keys  # they begin at the same time
     await cluster.control(capacity=refused.FULL)
     async for seen in _together(cluster, _selected(request, TOGETHER)):
+        yield seen
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def killed(cluster: Cluster) -> Cluster:
+    """The cluster after its controller was killed; none is started again in this file."""
+    await cluster.stop()
+    return cluster
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def released(killed: Cluster, request: pytest.FixtureRequest) -> AsyncIterator[Seen]:
+    """The same, when nobody holds its leases any more."""
+    await outage.release(killed)
+    async for seen in _together(killed, _selected(request, RELEASED)):
         yield seen
 
 
 def first_causes(explained: Json) -> list[str]:
     """The first link of each chain that is no mere waiting."""
     return [each["links"][0]["cause"] for each in explained["chains"] if not each.get("waits")]
-
-
-def is_found(checks: dict[str, Json], way: Broken) -> bool:
-    """Whether the check of a way complains."""
-    return checks[way.check]["verdict"] in ("failed", "warning")
 
 
 @pytest.mark.parametrize("way", HEALTHY, ids=lambda way: way.name)
@@ -109,28 +163,45 @@ async def test_no_check_fails_beside_healthy_objects(at_peace: Seen):
     assert found == {}
 
 
+def assert_named(way: Broken, found: Json, checks: dict[str, Json]) -> None:
+    """The causes, no other, come first, and the check complains."""
+    assert (set(first_causes(found)) == {*way.causes}) is (way.what not in MISSES), found
+    assert not way.check or way.is_found(checks), checks.get(way.check)
+
+
 @pytest.mark.parametrize("way", TOGETHER, ids=lambda way: way.name)
 async def test_the_cause_is_named_first(in_trouble: Seen, way: Broken):
     found = await in_trouble.tasks[way.what]
 
-    assert (set(first_causes(found)) == {*way.causes}) is (way.what not in MISSES), found
-    if way.check:
-        assert is_found(in_trouble.checks, way), in_trouble.checks[way.check]
-
-
-@pytest.mark.parametrize("way", ALONE, ids=lambda way: way.name)
-async def test_what_breaks_the_whole_cluster_is_named_first(cluster: Cluster, way: Broken):
-    async with a_place(cluster) as place, way.make(place) as target:
-        found = await looking.explained(cluster.sandbox, target, place.name)
-        checks = await looking.checked(cluster.sandbox) if way.check else {}
-
-        assert first_causes(found) == [*way.causes], found
-        assert not way.check or is_found(checks, way), checks[way.check]
+    assert_named(way, found, in_trouble.checks)
 
 
 @pytest.mark.parametrize("way", SETUP, ids=lambda way: way.name)
 async def test_a_wrong_setup_is_found(cluster: Cluster, way: Broken):
-    async with a_place(cluster) as place, way.make(place) as arguments:
-        checks = await looking.checked(cluster.sandbox, *arguments.split())
+    assert_named(way, *await _said(cluster, way))
 
-        assert is_found(checks, way), checks[way.check]
+
+@pytest.mark.parametrize("way", KEYS, ids=lambda way: way.name)
+async def test_a_key_that_cannot_be_used_is_named_first(
+    keys: dict[str, asyncio.Task[Said]], way: Broken
+):
+    assert_named(way, *await keys[way.what])
+
+
+@pytest.mark.parametrize("way", KILLED, ids=lambda way: way.name)
+async def test_leases_of_nobody_are_named_first(killed: Cluster, way: Broken):
+    assert_named(way, *await _said(killed, way))
+
+
+@pytest.mark.parametrize("way", RELEASED, ids=lambda way: way.name)
+async def test_that_no_controller_works_is_named_first(released: Seen, way: Broken):
+    found = await released.tasks[way.what]
+
+    assert_named(way, found, released.checks)
+
+
+@pytest.mark.parametrize("way", SNAPSHOT_SETUP, ids=lambda way: way.name)
+async def test_what_snapshots_lack_is_named_first(
+    without_snapshots: asyncio.Task[dict[str, Said]], way: Broken
+):
+    assert_named(way, *(await asyncio.shield(without_snapshots))[way.what])

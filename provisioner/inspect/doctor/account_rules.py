@@ -61,6 +61,24 @@ def _region(seen: Evidence) -> Finding:
     )
 
 
+def _controller_region(seen: Evidence) -> Finding:
+    told, regions = dict(_regions(seen)), seen.cluster.controller_regions
+    if not regions:
+        return skipped("no Deployment of a controller names a Region")
+    if not told:
+        return skipped("no Node or PersistentVolume says in which Region it is")
+    problems = [
+        f"Deployment {key} is set to {region}, but {next(iter(told.values()))}"
+        for key, region in sorted(regions.items())
+        if region not in told
+    ]
+    remedy = (
+        "correct --region or AWS_REGION in the controller's Deployment or ConfigMap, or set "
+        "neither: the controller then takes the Region of the Nodes"
+    )
+    return judged(problems, ", ".join(f"{k}: {regions[k]}" for k in sorted(regions)), remedy)
+
+
 def _regions(seen: Evidence) -> Iterator[tuple[str, str]]:
     """Region and who says so; the last of each wins."""
     for each in seen.cluster.volumes:
@@ -142,6 +160,12 @@ RULES = (
         "EC2 is asked in the Region of the cluster",
         ("nodes", "persistentvolumes", "EC2"),
         _region,
+    ),
+    Rule(
+        "controller-region",
+        "the controller works in the Region of the cluster",
+        ("nodes", "persistentvolumes", "deployments", "configmaps"),
+        _controller_region,
     ),
     Rule(
         "account",

@@ -129,6 +129,15 @@ def _claims_of_no_class(seen: Evidence) -> Finding:
 
 def _snapshot_crds(seen: Evidence) -> Finding:
     found = seen.cluster.custom_resources
+    waiting = [each.key for each in _pending(seen) if each.source and each.source.is_snapshot]
+    if not found and waiting:
+        return Finding(
+            Verdict.FAILED,
+            "the snapshot CRDs are not installed, and PersistentVolumeClaims wait for a "
+            f"VolumeSnapshot: {some(waiting)}",
+            "install the CRDs of external-snapshotter v8 and its snapshot-controller "
+            "(docs/install.md), or create the claims again without a data source",
+        )
     if not found:
         return skipped("the snapshot CRDs are not installed, so there are no VolumeSnapshots")
     problems = [
@@ -207,7 +216,7 @@ RULES = (
     Rule(
         "snapshot-crds",
         "the snapshot CRDs are complete and serve v1",
-        ("customresourcedefinitions",),
+        ("customresourcedefinitions", "persistentvolumeclaims"),
         _snapshot_crds,
     ),
     Rule(

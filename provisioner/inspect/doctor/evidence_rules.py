@@ -44,6 +44,7 @@ class ClusterEvidence:
         accounts: ServiceAccounts of the controllers, ours and the stock driver's.
         account: the ServiceAccount of the controller at work, None if it is not known.
         cluster_id: of our controller; None if it is not known.
+        controller_regions: that controllers are set to, by their Deployments; only those known.
         server_version: of the API server, "" if it is not known.
         unchecked: reviews that the webhook has let through unchecked, by cause; None if its
             metrics cannot be read.
@@ -70,6 +71,7 @@ class ClusterEvidence:
     accounts: Sequence[KubeObject] = ()
     account: KubeObject | None = None
     cluster_id: str | None = None
+    controller_regions: Mapping[str, str] = field(default_factory=dict)
     server_version: str = ""
     unchecked: Mapping[str, float] | None = None
 
@@ -83,6 +85,7 @@ class SeenInstance:
         volume_ids: attached, the root volume among them.
         most_volumes: how many its type takes, root included and network interfaces aside; None if
             that is not known.
+        has_profile: whether it has an instance profile, which holds a role.
     """
 
     instance_id: str
@@ -92,6 +95,7 @@ class SeenInstance:
     hop_limit: int | None = None
     volume_ids: tuple[str, ...] = ()
     most_volumes: int | None = None
+    has_profile: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from provisioner.inspect.reading.controller_rules import (
     ours,
     stock_controllers,
 )
-from provisioner.inspect.reading.controllers import cluster_id_of
+from provisioner.inspect.reading.controllers import cluster_id_of, region_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
 from provisioner.inspect.reading.leases import lease_namespace
@@ -148,7 +148,8 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     leases = await _by_name(cluster.one(SEEN_LEASES, name, namespace) for name in names)
     cluster_id = await cluster_id_of(cluster, mine[0]) if mine else None
     account = await _account(cluster, at_work(deployments, _holders(leases, driver)))
-    accounts = await _accounts(cluster, [*mine, *stock_controllers(deployments)])
+    controllers = [*mine, *stock_controllers(deployments)]
+    accounts = await _accounts(cluster, controllers)
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
         csi_nodes=await cluster.every(CSI_NODES),
@@ -173,6 +174,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         accounts=accounts,
         account=account,
         cluster_id=cluster_id,
+        controller_regions=await _regions(cluster, controllers),
     )
 
 
@@ -235,6 +237,12 @@ async def _account(cluster: Cluster, controller: Workload | None) -> KubeObject 
         names = ((controller.metadata.namespace, controller.account_name),)
     found = [await cluster.one(SERVICE_ACCOUNTS, name, namespace) for namespace, name in names]
     return next((each for each in found if each is not None), None)
+
+
+async def _regions(cluster: Cluster, controllers: Iterable[Workload]) -> dict[str, str]:
+    """The Regions that controllers are set to, by the keys of their Deployments."""
+    found = {each.key: await region_of(cluster, each) for each in controllers}
+    return {key: region for key, region in found.items() if region}
 
 
 async def _accounts(cluster: Cluster, controllers: list[Workload]) -> list[KubeObject]:

@@ -212,6 +212,30 @@ def _hop_limit(seen: Evidence) -> Finding:
     return judged(problems, good, remedy, worst=Verdict.WARNING)
 
 
+def _controller_credentials(seen: Evidence) -> Finding:
+    """Found where nothing that Kubernetes shows could give them; not whether they are valid."""
+    found = _controllers(seen)
+    if not found:
+        return skipped("no Deployment of a controller is in this cluster")
+    others = {each.key: _other_credentials(seen, each, of_node=True) for each in found}
+    without = sorted(key for key, why in others.items() if not why)
+    if not without:
+        return skipped("; ".join(sorted({*others.values()})))
+    running = [each for each in seen.cloud.instances.values() if each.state == "running"]
+    if not running:
+        return skipped("no running instance of a Node is known")
+    problems = [
+        f"Deployment {key} has no AWS credentials in its environment and no role by its "
+        f"ServiceAccount, and none of {counted(len(running), 'instance')} has an instance profile"
+        for key in without
+        if not any(each.has_profile for each in running)
+    ]
+    having = sum(each.has_profile for each in running)
+    remedy = "give the controller a role by its ServiceAccount (docs/install.md)"
+    good = f"{having} of {counted(len(running), 'instance')} have an instance profile"
+    return judged(problems, good, remedy, worst=Verdict.WARNING)
+
+
 def _controllers(seen: Evidence) -> list[Workload]:
     """Those that are switched on, ours and the stock driver's; if none is, all."""
     deployments = seen.cluster.deployments
@@ -219,10 +243,13 @@ def _controllers(seen: Evidence) -> list[Workload]:
     return [each for each in found if each.spec.replicas != 0] or found
 
 
-def _other_credentials(seen: Evidence, controller: Workload) -> str:
-    """Why a controller needs no metadata service, or may need none; "" if it needs it."""
+def _other_credentials(seen: Evidence, controller: Workload, *, of_node: bool = False) -> str:
+    """Why a controller needs no metadata service, or may need none; "" if it needs it.
+
+    ``of_node``: why it needs no role of its instance; its pods' network does not matter then.
+    """
     pods = controller.spec.template.spec
-    if pods.host_network:
+    if pods.host_network and not of_node:
         return f"the pods of Deployment {controller.key} are in the network of their nodes"
     account = f"{controller.metadata.namespace}/{controller.account_name}"
     annotated = {each.key for each in seen.cluster.accounts if ROLE_ANNOTATION in each.annotations}
@@ -266,5 +293,11 @@ RULES = (
         "pods reach the instance metadata service",
         ("DescribeInstances", "deployments", "daemonsets", "serviceaccounts"),
         _hop_limit,
+    ),
+    Rule(
+        "controller-credentials",
+        "something gives the controller AWS credentials",
+        ("DescribeInstances", "deployments", "daemonsets", "serviceaccounts"),
+        _controller_credentials,
     ),
 )

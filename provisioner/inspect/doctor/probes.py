@@ -350,4 +350,5 @@ def _instance(document: Mapping[str, Any]) -> SeenInstance:
         hop_limit=(document.get("MetadataOptions") or {}).get("HttpPutResponseHopLimit"),
         volume_ids=tuple(each for each in ids if each),
         most_volumes=limit.count if limit is not None else None,
+        has_profile=bool(document.get("IamInstanceProfile")),
     )

@@ -6,13 +6,14 @@ from provisioner.inspect.explain import controller_rules, deletion_rules, reason
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import SnapshotView, View, newest
+from provisioner.inspect.reading.gap_rules import GROUPS
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
 from provisioner.inspect.shell_words import shell
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import Reason
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 
-_SERVED = "v1"
+SERVED = "v1"  # the version of the snapshot kinds that this project reads
 _FINALIZERS = ("snapshot.storage.kubernetes.io/",)
 _BY_CONTROLLER = timedelta(seconds=5)
 _FAILED = (
@@ -56,7 +57,7 @@ def chains(view: View, about: SnapshotView) -> list[Chain]:
 
 def _kinds(view: View, about: SnapshotView) -> Link | None:
     """The CRDs, as far as the API server's groups tell."""
-    if _SERVED in about.versions or "list groups" in view.unread:
+    if SERVED in about.versions or GROUPS in view.unread:
         return None
     old = ", ".join(about.versions)
     return Link(

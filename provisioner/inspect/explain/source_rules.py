@@ -40,7 +40,7 @@ def _found(view: View, about: ClaimView, claim: Claim, source: DataSource) -> So
         snapshot.snapshot if snapshot else None,
         snapshot.content if snapshot else None,
         driver=view.driver,
-        is_served=snapshot is not None and bool(snapshot.versions),
+        is_served=snapshot is not None and snapshot_rules.SERVED in snapshot.versions,
     )
 
 

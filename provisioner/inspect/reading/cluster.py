@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
-from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
+from provisioner.inspect.reading.gap_rules import GROUPS, KUBERNETES, Gap
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Resource, T
 from provisioner.model.errors import KubeError, Reason
@@ -76,7 +76,7 @@ class Cluster:
         try:
             return await self.client.served()
         except KubeError as error:
-            self._miss("list groups", error)
+            self._miss(GROUPS, error)
             return frozenset()
 
     async def _get(self, resource: Resource[T], name: str, namespace: str) -> T | None:

@@ -1,8 +1,8 @@
-"""Which workloads are controllers of EBS volumes, and which cluster id their manifests give them.
+"""Which workloads are controllers of EBS volumes, and which options their manifests give them.
 
-Ours takes it from an argument, a variable or a ConfigMap (manifests/deployment.yaml, the chart);
-that of aws-ebs-csi-driver from --k8s-tag-cluster-id only (v1.64 cmd/options/controller.go, read
-2026-11-21).
+Ours takes its cluster id from an argument, a variable or a ConfigMap (manifests/deployment.yaml,
+the chart); that of aws-ebs-csi-driver from --k8s-tag-cluster-id only (v1.64
+cmd/options/controller.go, read 2026-11-21).
 """
 
 import re
@@ -22,7 +22,9 @@ _STOCK_CONTROLLER = "ebs-csi-controller"
 # Namespace and name, as our manifests, its chart and the EKS add-on have them.
 ACCOUNTS = ((OUR_NAME, f"{OUR_NAME}-controller"), ("kube-system", f"{_STOCK_CONTROLLER}-sa"))
 _STOCK_FLAG = "--k8s-tag-cluster-id"
-_FLAGS = ("--cluster-id", _STOCK_FLAG)
+_ID_FLAGS = ("--cluster-id", _STOCK_FLAG)
+_REGION_FLAGS = ("--region",)
+_REGION_VARIABLES = ("EBS_PROVISIONER_CONTROLLER_REGION", "AWS_REGION", "AWS_DEFAULT_REGION")
 _REFERENCE = re.compile(r"\$\(([^)]*)\)")
 
 ConfigMaps = Mapping[str, DataObject]
@@ -106,16 +108,30 @@ def cluster_id_of(controller: Workload, found: ConfigMaps) -> str | None:
     Returns:
         "" if it has none, None if it may come from something that could not be read.
     """
-    ids = [_id_of(each, found) for each in controller.containers]
-    known = next((each for each in ids if each), "")
-    return known or (None if None in ids else "")
+    return _option(controller, found, _ID_FLAGS, (CLUSTER_ID_VARIABLE,))
 
 
-def _id_of(container: Container, found: ConfigMaps) -> str | None:
+def region_of(controller: Workload, found: ConfigMaps) -> str | None:
+    """The Region that a controller of ours is set to; as ``cluster_id_of``."""
+    return _option(controller, found, _REGION_FLAGS, _REGION_VARIABLES)
+
+
+def _option(
+    controller: Workload, found: ConfigMaps, flags: Sequence[str], variables: Sequence[str]
+) -> str | None:
+    given = [_option_of(each, found, flags, variables) for each in controller.containers]
+    known = next((each for each in given if each), "")
+    return known or (None if None in given else "")
+
+
+def _option_of(
+    container: Container, found: ConfigMaps, flags: Sequence[str], variables: Sequence[str]
+) -> str | None:
     """As click and Kubernetes have it: an argument, then ``env``, then the last of ``envFrom``."""
-    argument = next(reversed([*_arguments(_words(container))]), None)
+    argument = next(reversed([*_arguments(_words(container), flags)]), None)
     if argument is None:
-        return _variable(container, CLUSTER_ID_VARIABLE, found)
+        values = (_variable(container, each, found) for each in variables)
+        return next((each for each in values if each != ""), "")
     for name in _REFERENCE.findall(argument):
         value = _variable(container, name, found)
         if not value:
@@ -128,11 +144,11 @@ def _words(container: Container) -> list[str]:
     return [*(container.command or ()), *(container.args or ())]
 
 
-def _arguments(words: Sequence[str]) -> Iterator[str]:
+def _arguments(words: Sequence[str], flags: Sequence[str]) -> Iterator[str]:
     for word, after in zip(words, [*words[1:], ""], strict=False):
         flag, equals, value = word.partition("=")
         given = value if equals else after
-        if flag in _FLAGS and not given.startswith("-"):
+        if flag in flags and not given.startswith("-"):
             yield given
 
 

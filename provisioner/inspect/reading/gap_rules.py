@@ -7,6 +7,7 @@ from provisioner.model.errors import Reason, StorageError
 
 KUBERNETES = "Kubernetes"
 AWS = "AWS"
+GROUPS = "list groups"  # asked of a server that does not say what it serves
 _RIGHTS = frozenset({Reason.FORBIDDEN, Reason.PERMISSION_DENIED})
 
 

@@ -10,12 +10,12 @@ from provisioner.sandbox.strict_ec2.instances import Instance
 from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.claims import kubernetes_says
 from tests.cluster.broken.quiet_nodes import a_volume
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.by_hand import by_hand
 from tests.cluster.cluster import ATTACHMENTS, CSI_NODES, NODES, PVS, handle_of
 from tests.cluster.place import Place
 
-matrix = Matrix()
+matrix = Matrix(Section.POD_CREATING)
 broken = matrix.broken
 
 HOLD = "example.com/hold"
@@ -155,7 +155,12 @@ async def instance_stopped(place: Place) -> AsyncIterator[str]:
         yield "pod data"
 
 
-@broken("The instance is terminated and its Node is left", "InstanceNotFound", check="instances")
+@broken(
+    "The instance is terminated and its Node is left",
+    "InstanceNotFound",
+    check="instances",
+    section=Section.NODE_GONE,
+)
 @asynccontextmanager
 async def instance_terminated(place: Place) -> AsyncIterator[str]:
     pv = await a_volume(place)
@@ -172,7 +177,7 @@ async def instance_terminated(place: Place) -> AsyncIterator[str]:
 # -- nodes
 
 
-@broken("The node plugin does not run on the node", "DriverNotRegistered")
+@broken("The node plugin does not run on the node", "DriverNotRegistered", section=Section.NODE)
 @asynccontextmanager
 async def no_plugin(place: Place) -> AsyncIterator[str]:
     """It has never run there. Kubelet's event is written as kubelet writes it."""
@@ -183,6 +188,7 @@ async def no_plugin(place: Place) -> AsyncIterator[str]:
 @broken(
     "The node plugin runs, and the kubelet has not registered its driver",
     "DriverNotRegistered",
+    section=Section.NODE,
 )
 @asynccontextmanager
 async def not_registered(place: Place) -> AsyncIterator[str]:
@@ -212,50 +218,63 @@ async def _unregister(place: Place, instance: Instance) -> None:
 
 
 @broken(
-    "The node keeps its startup taint, because its limit was never reported", "VolumeLimitUnknown"
+    "The node keeps its startup taint, because its limit was never reported",
+    "VolumeLimitUnknown",
+    section=Section.NODE,
 )
 @asynccontextmanager
 async def taint_left(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
-        path = f"{CSI_NODES}/{instance.private_dns_name}"
-        driver = (await place.api.get(path))["spec"]["drivers"][0]
-        # A driver's entry cannot be changed, so it is registered again without its limit.
-        await _unregister(place, instance)
-        del driver["allocatable"]
-        await place.api.patch(path, {"spec": {"drivers": [driver]}})
-        await quiet_nodes.start_plugin(place, instance)
-        node = quiet_nodes.path_of(instance)
-        taint = {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
-        old = (await place.api.get(node))["spec"].get("taints") or []
-        await place.api.patch(node, {"spec": {"taints": [*old, taint]}})
+        await without_limit(place, instance)
         yield f"node {instance.private_dns_name}"
 
 
-@broken("The node has no zone label", "ZoneLabelMissing", check="zone-labels")
+async def without_limit(place: Place, instance: Instance) -> None:
+    """Have a node plugin that reports no limit of volumes, and the taint that waits for one."""
+    path = f"{CSI_NODES}/{instance.private_dns_name}"
+    driver = (await place.api.get(path))["spec"]["drivers"][0]
+    # A driver's entry cannot be changed, so it is registered again without its limit.
+    await _unregister(place, instance)
+    del driver["allocatable"]
+    await place.api.patch(path, {"spec": {"drivers": [driver]}})
+    await quiet_nodes.start_plugin(place, instance)
+    node = quiet_nodes.path_of(instance)
+    taint = {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoExecute"}
+    old = (await place.api.get(node))["spec"].get("taints") or []
+    await place.api.patch(node, {"spec": {"taints": [*old, taint]}})
+
+
+@broken("The node has no zone label", "ZoneLabelMissing", check="zone-labels", section=Section.NODE)
 @asynccontextmanager
 async def no_zone(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
-        await _label(place, instance, None)
+        await zone_label(place, instance, None)
         yield f"node {instance.private_dns_name}"
 
 
 @broken(
-    "The node's zone label differs from its instance's zone", "ZoneLabelWrong", check="zone-labels"
+    "The node's zone label differs from its instance's zone",
+    "ZoneLabelWrong",
+    check="zone-labels",
+    section=Section.NODE,
 )
 @asynccontextmanager
 async def wrong_zone(place: Place) -> AsyncIterator[str]:
     async with quiet_nodes.a_node(place) as instance:
-        await _label(place, instance, "us-east-1b")
+        await zone_label(place, instance, "us-east-1b")
         yield f"node {instance.private_dns_name}"
 
 
-async def _label(place: Place, instance: Instance, zone: str | None) -> None:
+async def zone_label(place: Place, instance: Instance, zone: str | None) -> None:
+    """Set or remove the labels that say in which zone a node is."""
     keys = ("topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone")
     labels = {"metadata": {"labels": dict.fromkeys(keys, zone)}}
     await place.api.patch(f"{NODES}/{instance.private_dns_name}", labels)
 
 
-@broken("The volume holds data and has no file system", "VolumeNotBlank")
+@broken(
+    "The volume holds data and has no file system", "VolumeNotBlank", section=Section.NOT_FORMATTED
+)
 @asynccontextmanager
 async def not_blank(place: Place) -> AsyncIterator[str]:
     """Kubelet's event is written as kubelet writes it; real nodes: test_real_node_refusals.py."""
@@ -264,7 +283,11 @@ async def not_blank(place: Place) -> AsyncIterator[str]:
         yield pod
 
 
-@broken("The volume has another file system than is requested", "FileSystemMismatch")
+@broken(
+    "The volume has another file system than is requested",
+    "FileSystemMismatch",
+    section=Section.NOT_FORMATTED,
+)
 @asynccontextmanager
 async def mismatch(place: Place) -> AsyncIterator[str]:
     """The same."""

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager
 
 from tests.cluster import copies, growing
 from tests.cluster.broken import quiet_nodes
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.cluster import CLASSES, PVS, Json
 from tests.cluster.place import Place
 
-matrix = Matrix()
+matrix = Matrix(Section.CLAIM_PENDING)
 broken = matrix.broken
 
 ELSEWHERE = "didn't match PersistentVolume's node affinity"
@@ -105,7 +105,7 @@ async def _stateful_set(place: Place, class_name: str) -> str:
     return f"{path}/db"
 
 
-@broken("The claim is deleted while a pod uses it", "ClaimInUse")
+@broken("The claim is deleted while a pod uses it", "ClaimInUse", section=Section.VOLUME_STAYS)
 @asynccontextmanager
 async def deleted_in_use(place: Place) -> AsyncIterator[str]:
     claim = await place.claim(await place.storage_class())
@@ -116,7 +116,11 @@ async def deleted_in_use(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("A finalizer that nobody removes keeps a Released volume", "FinalizerStuck")
+@broken(
+    "A finalizer that nobody removes keeps a Released volume",
+    "FinalizerStuck",
+    section=Section.VOLUME_STAYS,
+)
 @asynccontextmanager
 async def finalizer_of_nobody(place: Place) -> AsyncIterator[str]:
     pv = await place.a_volume()
@@ -156,41 +160,33 @@ async def source_too_large(place: Place) -> AsyncIterator[str]:
         await place.remove(f"{place.claims}/small")
 
 
-@broken(
-    "One claim of a pod has no class, the other an impossible one", "ClassNotFound", "InvalidClass"
-)
-@asynccontextmanager
-async def two_at_once(place: Place) -> AsyncIterator[str]:
-    await place.claim(f"{place.name}-nowhere")
-    await place.claim(await place.storage_class(parameters={"type": "gp3", "iops": "many"}), "more")
-    await kubernetes_says(place, "ProvisioningFailed", "not found")
-    await place.told("InvalidClass", name="more")
-    volumes = [
-        {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")
-    ]
-    pod = await place.pod({"metadata": {"name": "both"}}, volumes=volumes)
-    yield await _unscheduled(place, pod, "unbound immediate")
-
-
 # -- pods that the scheduler places nowhere
 
 
-async def _unscheduled(place: Place, pod: Json, words: str) -> str:
+async def unscheduled(place: Place, pod: Json, words: str) -> str:
     name = pod["metadata"]["name"]
     await kubernetes_says(place, "FailedScheduling", words, name=name)
     return f"pod {name}"
 
 
-@broken("The pod selects nodes outside the zone of its volume", "PodExcludesVolumeZone")
+@broken(
+    "The pod selects nodes outside the zone of its volume",
+    "PodExcludesVolumeZone",
+    section=Section.POD_PENDING,
+)
 @asynccontextmanager
 async def selects_another_zone(place: Place) -> AsyncIterator[str]:
     await quiet_nodes.a_volume(place)
     selector = {copies.ZONE_LABEL: "us-east-1b"}
     pod = await place.pod({"metadata": {"name": "data"}}, nodeSelector=selector)
-    yield await _unscheduled(place, pod, ELSEWHERE)
+    yield await unscheduled(place, pod, ELSEWHERE)
 
 
-@broken("Two volumes of one pod are in different zones", "VolumesInDifferentZones")
+@broken(
+    "Two volumes of one pod are in different zones",
+    "VolumesInDifferentZones",
+    section=Section.POD_PENDING,
+)
 @asynccontextmanager
 async def two_zones(place: Place) -> AsyncIterator[str]:
     await quiet_nodes.a_volume(place)
@@ -199,10 +195,15 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
         {"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "more")
     ]
     pod = await place.pod({"metadata": {"name": "both"}}, volumes=volumes)
-    yield await _unscheduled(place, pod, ELSEWHERE)
+    yield await unscheduled(place, pod, ELSEWHERE)
 
 
-@broken("No node in the volume's zone takes another volume", "NodesFull", check="node-limits")
+@broken(
+    "No node in the volume's zone takes another volume",
+    "NodesFull",
+    check="node-limits",
+    section=Section.POD_PENDING,
+)
 @asynccontextmanager
 async def nodes_are_full(place: Place) -> AsyncIterator[str]:
     """A node that may have one volume has one, by a pod that it runs."""
@@ -215,6 +216,6 @@ async def nodes_are_full(place: Place) -> AsyncIterator[str]:
             nodeSelector={"kubernetes.io/hostname": instance.private_dns_name},
             tolerations=[{"operator": "Exists"}],
         )
-        yield await _unscheduled(place, pod, "max volume count")
+        yield await unscheduled(place, pod, "max volume count")
         for each in (first, pod):
             await quiet_nodes.end_pod(place, each["metadata"]["name"])

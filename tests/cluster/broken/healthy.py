@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from botocore.exceptions import ClientError
+
 from tests.cluster import copies, growing, predecessors, snapshot_hands
+from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.claims import kubernetes_says
 from tests.cluster.broken.quiet_nodes import attachment_of
 from tests.cluster.broken.record import Matrix
@@ -86,13 +90,68 @@ async def raw(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
+_MODIFYING = asyncio.Lock()
+"""How long a modification takes is set for all of EC2, so two stories must not modify at once."""
+_LONG_S = 45.0
+"""Until after the looks of both commands."""
+
+
 @healthy("A volume was expanded")
 @asynccontextmanager
 async def expanded(place: Place) -> AsyncIterator[str]:
     await growing.a_volume(place, volumeMode="Block")
-    await growing.ask(place, "24Gi")
-    await growing.has_size(place, "24Gi")
+    async with _MODIFYING:
+        await growing.ask(place, "24Gi")
+        await growing.has_size(place, "24Gi")
     yield "pvc data"
+
+
+@healthy("A volume is being expanded")
+@asynccontextmanager
+async def expanding(place: Place) -> AsyncIterator[str]:
+    _, volume_id = await growing.a_volume(place)
+    async with _slowly(place, volume_id):
+        await growing.ask(place, "24Gi")
+    yield "pvc data"
+
+
+@healthy("A volume is getting its VolumeAttributesClass")
+@asynccontextmanager
+async def changing(place: Place) -> AsyncIterator[str]:
+    _, volume_id = await growing.a_volume(place)
+    fast = await growing.attributes_class(place, "fast", **growing.FAST)
+    async with _slowly(place, volume_id):
+        await growing.ask(place, attributes=fast)
+    yield "pvc data"
+
+
+@asynccontextmanager
+async def _slowly(place: Place, volume_id: str) -> AsyncIterator[None]:
+    """EC2 takes long over the modification that is asked for here, and has begun it at the end."""
+
+    async def is_modifying() -> bool:
+        ids = {"VolumeIds": [volume_id]}
+        with contextlib.suppress(ClientError):  # none yet
+            found = await asyncio.to_thread(place.cluster.ec2.describe_volumes_modifications, **ids)
+            return bool(found["VolumesModifications"])
+        return False
+
+    async with _MODIFYING:
+        await place.cluster.control(delays={"modify_s": _LONG_S})
+        try:
+            yield
+            await place.cluster.until("EC2 is modifying the volume", is_modifying)
+        finally:
+            await place.cluster.control(delays={"modify_s": 0.0})
+
+
+@healthy("A pod is starting, and its volume is attached")
+@asynccontextmanager
+async def starting(place: Place) -> AsyncIterator[str]:
+    pv = await quiet_nodes.a_volume(place)
+    async with quiet_nodes.a_starting_pod(place, pv) as attachment:
+        await place.attached(attachment)
+        yield "pod data"
 
 
 @healthy("A snapshot is ready to use")

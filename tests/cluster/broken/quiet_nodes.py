@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
 
 from provisioner.sandbox import kwok, nodes
@@ -59,11 +59,13 @@ def path_of(instance: Instance) -> str:
     return f"{NODES}/{instance.private_dns_name}"
 
 
-async def start_pod(place: Place, instance: Instance, name: str = "data") -> Json:
-    """A pod of the claim "data" there, as a kubelet that waits for its volume leaves it."""
-    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+async def start_pod(
+    place: Place, instance: Instance, name: str = "data", claims: Sequence[str] = ("data",)
+) -> Json:
+    """A pod of some claims there, as a kubelet that waits for their volumes leaves it."""
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
     named = {"metadata": {"name": name}}
-    pod = await place.pod(named, nodeName=instance.private_dns_name, volumes=[volume])
+    pod = await place.pod(named, nodeName=instance.private_dns_name, volumes=volumes)
     status = {
         "conditions": [
             {"type": "PodScheduled", "status": "True"},

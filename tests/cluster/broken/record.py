@@ -5,12 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 
+from tests.cluster.cluster import Json
 from tests.cluster.place import Place
 
 Make = Callable[[Place], AbstractAsyncContextManager[str]]
-"""Breaks something, waits until its symptom shows, gives the object to explain ("pvc data"; for
-``doctor`` alone its arguments), and takes it back at the end."""
+"""Breaks something, waits until its symptom shows, gives the object to explain ("pvc data"; "" for
+none), and takes it back at the end."""
+
+
+class Section(StrEnum):
+    """Headings of docs/troubleshooting.md."""
+
+    CLAIM_PENDING = "A claim stays Pending"
+    POD_PENDING = "A pod stays Pending"
+    POD_CREATING = "A pod stays in ContainerCreating"
+    NOT_FORMATTED = "A volume is not formatted (`VolumeNotBlank`)"
+    NODE_GONE = "A node is gone and its volumes do not move"
+    NOT_GROWN = "A volume does not grow or change"
+    SNAPSHOT = "A snapshot is not ready, or does not go away"
+    VOLUME_STAYS = "A PersistentVolume does not go away"
+    CONTROLLER = "The controller is not ready, or does not work"
+    NODE = "A node takes no volumes, or keeps its taint"
+    WEBHOOK = "An object is refused"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,30 +41,47 @@ class Broken:
         causes: the ids of the first links of the chains that ``explain`` tells, one for each cause;
             none if no object shows it.
         check: the id of the check of ``doctor`` that fails or warns; "" if none looks at it.
+        arguments: with which ``doctor`` looks.
+        section: of the troubleshooting page, which says more; None of what is healthy.
     """
 
     what: str
     make: Make
     causes: tuple[str, ...]
     check: str = ""
+    arguments: tuple[str, ...] = ()
+    section: Section | None = None
 
     @property
     def name(self) -> str:
         """For pytest: without spaces."""
         return self.what.replace(" ", "_")
 
+    def is_found(self, checks: dict[str, Json]) -> bool:
+        """Whether its check complains."""
+        return checks.get(self.check, {}).get("verdict") in {"failed", "warning"}
+
 
 class Matrix:
-    """The ways of one file, in its order."""
+    """The ways of one file, in its order, and the section of those that name no other."""
 
-    def __init__(self) -> None:
+    def __init__(self, section: Section | None = None) -> None:
         self.ways: list[Broken] = []
+        self._section = section
 
-    def broken(self, what: str, *causes: str, check: str = "") -> Callable[[Make], Make]:
+    def broken(
+        self,
+        what: str,
+        *causes: str,
+        check: str = "",
+        arguments: tuple[str, ...] = (),
+        section: Section | None = None,
+    ) -> Callable[[Make], Make]:
         """Add a way."""
 
         def added(make: Make) -> Make:
-            self.ways.append(Broken(what, make, causes, check))
+            place = section or self._section
+            self.ways.append(Broken(what, make, causes, check, arguments, place))
             return make
 
         return added

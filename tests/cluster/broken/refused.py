@@ -9,13 +9,13 @@ from typing import Any
 
 from tests.cluster import growing, snapshot_hands
 from tests.cluster.broken import quiet_nodes
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.cluster import PVS, Json, handle_of, token_of
 from tests.cluster.copies import in_zones, snapshots_of
 from tests.cluster.place import Place
 from tests.cluster.refusals import OVER_QUOTA
 
-matrix = Matrix()
+matrix = Matrix(Section.CLAIM_PENDING)
 broken = matrix.broken
 
 NOT_AUTHORIZED: Json = {
@@ -35,7 +35,7 @@ SLOW_S = 120.0
 """A quota is reported after a minute of searching for what may have been created."""
 
 
-async def _refused(place: Place, **fault: Any) -> None:
+async def refused(place: Place, **fault: Any) -> None:
     """Have EC2 refuse each CreateVolume for the claim "data", which it has not heard of yet."""
     claim = await place.waiting_claim()
     match = {"ClientToken": token_of(claim)}
@@ -46,7 +46,7 @@ async def _refused(place: Place, **fault: Any) -> None:
 @broken("The role may not create volumes", "PermissionDenied")
 @asynccontextmanager
 async def may_not_create(place: Place) -> AsyncIterator[str]:
-    await _refused(place, **NOT_AUTHORIZED)
+    await refused(place, **NOT_AUTHORIZED)
     await place.told("PermissionDenied")
     yield "pvc data"
 
@@ -55,7 +55,7 @@ async def may_not_create(place: Place) -> AsyncIterator[str]:
 @asynccontextmanager
 async def may_not_use_the_key(place: Place) -> AsyncIterator[str]:
     text = "The user is not authorized to use the KMS key."
-    await _refused(place, code="KMSKeyAccessDenied", message=text, http_status=403)
+    await refused(place, code="KMSKeyAccessDenied", message=text, http_status=403)
     await place.told("EncryptionKeyUnusable")
     yield "pvc data"
 
@@ -64,7 +64,7 @@ async def may_not_use_the_key(place: Place) -> AsyncIterator[str]:
 @asynccontextmanager
 async def expired(place: Place) -> AsyncIterator[str]:
     text = "The security token included in the request is expired"
-    await _refused(place, code="ExpiredToken", message=text, http_status=400)
+    await refused(place, code="ExpiredToken", message=text, http_status=400)
     await place.told("CredentialsInvalid")
     yield "pvc data"
 
@@ -72,7 +72,7 @@ async def expired(place: Place) -> AsyncIterator[str]:
 @broken("The zone has no room for the volume type", "ZoneOutOfCapacity")
 @asynccontextmanager
 async def zone_is_full(place: Place) -> AsyncIterator[str]:
-    await _in_one_zone(place, {"type": "sc1"})
+    await in_one_zone(place, {"type": "sc1"})
     await place.told("ZoneOutOfCapacity")
     yield "pvc data"
 
@@ -80,31 +80,32 @@ async def zone_is_full(place: Place) -> AsyncIterator[str]:
 @broken("The zone does not offer the volume type", "VolumeTypeNotInZone")
 @asynccontextmanager
 async def type_is_not_there(place: Place) -> AsyncIterator[str]:
-    await _in_one_zone(place, {"type": "io2", "iops": "3000"})
+    await in_one_zone(place, {"type": "io2", "iops": "3000"})
     await place.told("VolumeTypeNotInZone")
     yield "pvc data"
 
 
-async def _in_one_zone(place: Place, parameters: Json) -> None:
-    name = await place.storage_class(
+async def in_one_zone(place: Place, parameters: Json, name: str = "data") -> None:
+    """A claim of a class with these parameters, whose volumes are all made in us-east-1a."""
+    class_name = await place.storage_class(
         parameters=parameters, allowedTopologies=in_zones("us-east-1a")
     )
-    await place.claim(name, resources={"requests": {"storage": "125Gi"}})
+    await place.claim(class_name, name, resources={"requests": {"storage": "125Gi"}})
 
 
 @broken("A quota of the account is used up", "QuotaExceeded")
 @asynccontextmanager
 async def over_quota(place: Place) -> AsyncIterator[str]:
-    await _refused(place, **OVER_QUOTA)
+    await refused(place, **OVER_QUOTA)
     await place.told("QuotaExceeded", timeout_s=SLOW_S)
     yield "pvc data"
 
 
-@broken("The role may not delete volumes", "PermissionDenied")
+@broken("The role may not delete volumes", "PermissionDenied", section=Section.VOLUME_STAYS)
 @asynccontextmanager
 async def may_not_delete(place: Place) -> AsyncIterator[str]:
     pv = await place.a_volume()
-    await _not_authorized(place, "DeleteVolume", handle_of(pv))
+    await not_authorized(place, "DeleteVolume", handle_of(pv))
     name = pv["metadata"]["name"]
     await place.api.delete(f"{place.claims}/data")
     await place.told("PermissionDenied", name=name, namespace="default")
@@ -112,36 +113,37 @@ async def may_not_delete(place: Place) -> AsyncIterator[str]:
     await place.api.patch(f"{PVS}/{name}", {"metadata": {"labels": {"look": "again"}}})
 
 
-async def _not_authorized(place: Place, action: str, volume_id: str) -> None:
+async def not_authorized(place: Place, action: str, volume_id: str) -> None:
+    """Have EC2 refuse an action on a volume from now on."""
     match = {"VolumeId": volume_id}
     await place.cluster.fault(action, n=ALWAYS, match=match, **NOT_AUTHORIZED)
 
 
-@broken("The role may not attach volumes", "PermissionDenied")
+@broken("The role may not attach volumes", "PermissionDenied", section=Section.POD_CREATING)
 @asynccontextmanager
 async def may_not_attach(place: Place) -> AsyncIterator[str]:
     pv = await quiet_nodes.a_volume(place)
-    await _not_authorized(place, "AttachVolume", handle_of(pv))
+    await not_authorized(place, "AttachVolume", handle_of(pv))
     async with quiet_nodes.a_starting_pod(place, pv) as attachment:
         await place.attach_error(attachment, "not authorized")
         yield "pod data"
 
 
-@broken("The role may not modify volumes", "PermissionDenied")
+@broken("The role may not modify volumes", "PermissionDenied", section=Section.NOT_GROWN)
 @asynccontextmanager
 async def may_not_modify(place: Place) -> AsyncIterator[str]:
     _, volume_id = await growing.a_volume(place)
-    await _not_authorized(place, "ModifyVolume", volume_id)
+    await not_authorized(place, "ModifyVolume", volume_id)
     await growing.ask(place, "24Gi")
     await growing.told(place, "VolumeResizeFailed", "PermissionDenied")
     yield "pvc data"
 
 
-@broken("The role may not take snapshots", "PermissionDenied")
+@broken("The role may not take snapshots", "PermissionDenied", section=Section.SNAPSHOT)
 @asynccontextmanager
 async def may_not_snapshot(place: Place) -> AsyncIterator[str]:
     volume_id = await snapshot_hands.a_source(place)
-    await _not_authorized(place, "CreateSnapshot", volume_id)
+    await not_authorized(place, "CreateSnapshot", volume_id)
     async with snapshot_hands.a_class(place):
         await snapshot_hands.take(place)
         await snapshot_hands.error_of(place, "PermissionDenied")
@@ -149,7 +151,11 @@ async def may_not_snapshot(place: Place) -> AsyncIterator[str]:
         await place.remove(f"{snapshots_of(place)}/monday")
 
 
-@broken("The volume's modifications of 24 hours are used up", "ModificationLimitReached")
+@broken(
+    "The volume's modifications of 24 hours are used up",
+    "ModificationLimitReached",
+    section=Section.NOT_GROWN,
+)
 @asynccontextmanager
 async def budget_used(place: Place) -> AsyncIterator[str]:
     _, volume_id = await growing.a_volume(place)
@@ -162,7 +168,11 @@ async def budget_used(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("The modification of the volume has failed in EC2", "VolumeInWrongState")
+@broken(
+    "The modification of the volume has failed in EC2",
+    "VolumeInWrongState",
+    section=Section.NOT_GROWN,
+)
 @asynccontextmanager
 async def modification_failed(place: Place) -> AsyncIterator[str]:
     _, volume_id = await growing.a_volume(place)

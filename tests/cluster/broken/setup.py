@@ -12,15 +12,17 @@ from typing import Any
 import yaml
 
 from provisioner.sandbox.installation import MANIFESTS, WEBHOOK, WEBHOOK_NAMESPACE
+from provisioner.sandbox.strict_ec2 import lab
 from tests.cluster import hands
-from tests.cluster.broken import quiet_nodes
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.deployed import deployed
+from tests.cluster.broken.record import Matrix, Section
+from tests.cluster.broken.refused import ALWAYS, NOT_AUTHORIZED
 from tests.cluster.place import Place
 from tests.cluster.webhook_hands import SECRET
-from tests.webhook.pairs import Issued, issue
+from tests.webhook.pairs import Issued, issue, self_signed
 from webhook.certificates.issuing import Names
 
-matrix = Matrix()
+matrix = Matrix(Section.CONTROLLER)
 broken = matrix.broken
 
 _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations"
@@ -28,20 +30,47 @@ _KINDS = ("mutating", "validating")
 NOWHERE = {"matchLabels": {"ebs-provisioner.io/nowhere": "yes"}}
 
 
-@broken("EC2 is asked in another region than the cluster's", check="region")
+_ROLE = "matrix-controller"
+
+
+@broken(
+    "EC2 is asked in another region than the cluster's",
+    check="region",
+    arguments=("--region", "eu-west-1"),
+)
 @asynccontextmanager
 async def wrong_region(place: Place) -> AsyncIterator[str]:
     del place
-    yield "--region eu-west-1"
+    yield ""
 
 
-@broken("Pods cannot reach the metadata service: hop limit 1", check="hop-limit")
+@broken(
+    "The controller's role lacks a right that no claim has needed yet",
+    check="iam-CopyVolumes",
+    arguments=("--role", f"arn:aws:iam::123456789012:role/{_ROLE}"),
+)
 @asynccontextmanager
-async def hop_limit(place: Place) -> AsyncIterator[str]:
-    async with quiet_nodes.a_node(place) as instance:
-        change = {"InstanceId": instance.instance_id, "HttpPutResponseHopLimit": 1}
-        await asyncio.to_thread(place.cluster.ec2.modify_instance_metadata_options, **change)
+async def right_missing(place: Place) -> AsyncIterator[str]:
+    """EC2 refuses each dry run of the action; one on a volume, so there is one."""
+    cluster = place.cluster
+    await place.a_volume()
+    iam = lab.client(cluster.sandbox.ec2_endpoint, service="iam")
+    await asyncio.to_thread(iam.create_role, RoleName=_ROLE, AssumeRolePolicyDocument="{}")
+    denied = NOT_AUTHORIZED | {"match": {"DryRun": "true"}}
+    await cluster.fault("CopyVolumes", n=ALWAYS, **denied)
+    try:
         yield ""
+    finally:
+        await cluster.control(faults=None)
+        await asyncio.to_thread(iam.delete_role, RoleName=_ROLE)
+
+
+@broken("The controllers of both drivers are switched on", check="one-controller")
+@asynccontextmanager
+async def two_controllers(place: Place) -> AsyncIterator[str]:
+    await deployed(place, "ebs-provisioner", component="controller", replicas=1)
+    await deployed(place, "aws-ebs-csi-driver", component="csi-driver", replicas=1)
+    yield ""
 
 
 # -- the webhook, whose configurations are registered for objects that nobody has
@@ -92,14 +121,20 @@ async def _served(place: Place, issued: Issued) -> AsyncIterator[None]:
             await place.api.patch(SECRET, {"data": {**dict.fromkeys(body["data"]), **old["data"]}})
 
 
-@broken("The webhook's Service has no endpoints", check="webhook-reachable")
+@broken(
+    "The webhook's Service has no endpoints", check="webhook-reachable", section=Section.WEBHOOK
+)
 @asynccontextmanager
 async def no_endpoints(place: Place) -> AsyncIterator[str]:
     async with _registered(place, issue(_NAMES, datetime.now(UTC)).authority):
         yield ""
 
 
-@broken("The webhook's caBundle is of another authority", check="webhook-certificate")
+@broken(
+    "The webhook's caBundle is of another authority",
+    check="webhook-certificate",
+    section=Section.WEBHOOK,
+)
 @asynccontextmanager
 async def wrong_authority(place: Place) -> AsyncIterator[str]:
     one, other = (issue(_NAMES, datetime.now(UTC)) for _ in range(2))
@@ -107,7 +142,16 @@ async def wrong_authority(place: Place) -> AsyncIterator[str]:
         yield ""
 
 
-@broken("The webhook's certificate has expired", check="webhook-expiry")
+@broken("The webhook's authority has expired", check="webhook-ca", section=Section.WEBHOOK)
+@asynccontextmanager
+async def expired_authority(place: Place) -> AsyncIterator[str]:
+    """What it has signed is served still."""
+    issued = self_signed(_NAMES, datetime.now(UTC) - _LONG_AGO, authority=True)
+    async with _served(place, issued), _registered(place, issued.authority):
+        yield ""
+
+
+@broken("The webhook's certificate has expired", check="webhook-expiry", section=Section.WEBHOOK)
 @asynccontextmanager
 async def expired_certificate(place: Place) -> AsyncIterator[str]:
     issued = issue(_NAMES, datetime.now(UTC) - _LONG_AGO)

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from tests.cluster import copies, growing, snapshot_hands
-from tests.cluster.broken.record import Matrix
+from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.copies import snapshots_of
 from tests.cluster.place import Place
 
-matrix = Matrix()
+matrix = Matrix(Section.SNAPSHOT)
 broken = matrix.broken
 
 

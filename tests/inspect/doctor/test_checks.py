@@ -36,6 +36,7 @@ from webhook.model.review import UNCHECKED
 ENCRYPTED = "arn:aws:kms:us-east-1:123456789012:key/1"
 YES = Try("CreateVolume", "a new volume", "DryRunOperation", "")
 NO = Try("CreateVolume", "a new volume", "UnauthorizedOperation", "You are not authorized.")
+OF_SNAPSHOT = {"apiGroup": "snapshot.storage.k8s.io", "kind": "VolumeSnapshot", "name": "monday"}
 
 
 def claim(**spec: Any) -> Claim:
@@ -170,6 +171,12 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
     ),
     (
         "snapshot-crds",
+        Verdict.FAILED,
+        with_cluster(claims=[claim(storageClassName="gp3", dataSource=OF_SNAPSHOT)]),
+        "wait for a VolumeSnapshot: shop/data",
+    ),
+    (
+        "snapshot-crds",
         Verdict.WARNING,
         with_cluster(
             custom_resources=crds(*(crd(each, "v1", stored=("v1beta1", "v1")) for each in PLURALS))
@@ -250,6 +257,18 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         Verdict.FAILED,
         with_cluster(claims=[pending("a-node")]),
         "claim shop/data waits for its volume since 2026-11-23T10:00Z",
+    ),
+    (
+        "controller-credentials",
+        Verdict.WARNING,
+        with_cloud(instances={e.INSTANCE: e.instance(has_profile=False)}),
+        "Deployment ebs/controller has no AWS credentials",
+    ),
+    (
+        "controller-region",
+        Verdict.FAILED,
+        with_cluster(controller_regions={"ebs/controller": "eu-west-1"}),
+        "Deployment ebs/controller is set to eu-west-1, but Node node-1 is in us-east-1a",
     ),
     (
         "stuck-deletions",
@@ -550,6 +569,18 @@ def test_a_cluster_that_cannot_be_reached_is_a_failure():
     assert "give the account" not in silent["driver-object"].remedy
     assert forbidden["api-server"].verdict is Verdict.OK
     assert "give the account" in forbidden["driver-object"].remedy
+    assert silent["driver-object"].is_cut_off
+    assert not forbidden["driver-object"].is_cut_off
+    assert not silent["aws-identity"].is_cut_off
+
+
+def test_what_aws_was_not_asked_because_no_node_tells_the_region_needs_the_api_server_too():
+    gaps = dict.fromkeys(("version", "nodes", "GetCallerIdentity"), "cannot get it")
+    cloud = replace(SOUND.cloud, region="", refused="no region", tries=[])
+    away = checked(replace(SOUND, gaps=gaps, unanswered={*gaps}, cloud=cloud))
+
+    assert away["aws-identity"].is_cut_off
+    assert away["iam"].is_cut_off
 
 
 def test_a_quota_of_nothing_that_nothing_uses_is_not_full():
@@ -663,9 +694,33 @@ def test_controllers_with_credentials_of_their_own_need_no_metadata_service():
     assert hops(deployments=[stock()], daemon_sets=[agent]).verdict is Verdict.SKIPPED
 
 
+def test_credentials_of_a_controller_come_from_its_environment_its_account_or_its_instance():
+    bare = replace(e.CLOUD, instances={e.INSTANCE: e.instance(has_profile=False)})
+    keys = [{"name": "plugin", "env": [{"name": "AWS_ACCESS_KEY_ID"}]}]
+
+    def found(**changes: Any) -> Verdict:
+        seen = replace(with_cluster(**changes), cloud=bare)
+        return checked(seen)["controller-credentials"].verdict
+
+    assert found(deployments=[stock()]) is Verdict.WARNING
+    assert found(deployments=[stock(hostNetwork=True)]) is Verdict.WARNING
+    assert found(deployments=[stock(containers=keys)]) is Verdict.SKIPPED
+    assert found(deployments=[]) is Verdict.SKIPPED
+    assert checked(SOUND)["controller-credentials"].verdict is Verdict.OK
+
+
+def test_a_controller_may_name_the_region_of_the_nodes_or_none():
+    named = with_cluster(controller_regions={"ebs/controller": "us-east-1"})
+
+    assert checked(named)["controller-region"].verdict is Verdict.OK
+    assert checked(SOUND)["controller-region"].verdict is Verdict.SKIPPED
+
+
 @pytest.mark.parametrize(
     ("check_id", "kind"),
     [
+        ("controller-credentials", "serviceaccounts"),
+        ("controller-region", "configmaps"),
         ("hop-limit", "serviceaccounts"),
         ("hop-limit", "deployments"),
         ("orphans", "configmaps"),

@@ -130,6 +130,27 @@ def test_an_id_comes_from_an_argument_a_variable_or_a_config_map(
 
 
 @pytest.mark.parametrize(
+    ("container", "found", "region"),
+    [
+        ({"args": ["controller", "--region=eu-west-1"]}, {}, "eu-west-1"),
+        ({"env": [{"name": "AWS_REGION", "value": "eu-west-1"}]}, {}, "eu-west-1"),
+        (
+            {"env": [{"name": "AWS_REGION", "value": "eu-west-1"}], "envFrom": [OPTIONS]},
+            {"EBS_PROVISIONER_CONTROLLER_REGION": "us-east-1"},
+            "us-east-1",
+        ),
+        ({"env": [{"name": "AWS_REGION"}, {"name": "AWS_DEFAULT_REGION", "value": "a"}]}, {}, "a"),
+        ({}, {}, ""),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, {}, None),
+    ],
+)
+def test_a_region_comes_from_an_argument_our_variable_or_one_of_awss(
+    container: dict[str, Any], found: dict[str, str], region: str | None
+):
+    assert controller_rules.region_of(workload(**container), maps(**found)) == region
+
+
+@pytest.mark.parametrize(
     "controller",
     [
         workload("ebs-provisioner-controller"),
