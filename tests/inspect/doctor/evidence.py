@@ -60,7 +60,7 @@ def node(name: str = "node-1", **spec: Any) -> SystemNode:
 def not_ready(name: str = "node-1") -> SystemNode:
     """Its kubelet has stopped to report."""
     found = node(name)
-    conditions = [structs.replace(each, status="Unknown") for each in found.status.conditions]
+    conditions = [structs.replace(each, status="Unknown") for each in found.status.conditions or ()]
     return structs.replace(found, status=structs.replace(found.status, conditions=conditions))
 
 
