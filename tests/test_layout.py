@@ -143,6 +143,7 @@ ALLOWED: dict[str, set[str]] = {
     },
     "inspect.quota": {"inspect.command_line", "inspect.reading", "inspect.terminal"},
     "inspect.history": {
+        "inspect.completion",
         *("inspect.command_line", "inspect.object_name_rules", "inspect.reading"),
         *("inspect.terminal", "ec2", "kube"),
     },

@@ -15,6 +15,7 @@ _KINDS = {
 }
 NAMES_OF_KINDS = {word: kind for kind, words in _KINDS.items() for word in words}
 KINDS = tuple(_KINDS)
+_CLAIM = "pvc"
 _CLUSTER_WIDE = frozenset({"pv", "node"})
 _LONGEST = 253  # RFC 1123 subdomain, the longest name of a Kubernetes object
 
@@ -68,6 +69,28 @@ def object_name(words: tuple[str, ...], namespace: str) -> ObjectName:
             f"{printable(namespace)}: leave one of them out"
         )
     return ObjectName(kind, _checked(named or namespace or DEFAULT_NAMESPACE), _checked(name))
+
+
+def claim_name(words: tuple[str, ...], namespace: str) -> ObjectName:
+    """The claim that is meant by ``shop/data``, ``data``, ``pvc shop/data`` or ``pvc/data``.
+
+    Args:
+        words: one or two arguments.
+        namespace: for a name without one; "" for the default namespace.
+
+    Raises:
+        ValueError: one sentence: what is wrong, and what would do.
+    """
+    first, slash, rest = words[0].partition("/") if words else ("", "", "")
+    kind = NAMES_OF_KINDS.get(first.lower())
+    if len(words) == 1:
+        words = (first, rest) if kind and slash else (_CLAIM, *words)
+        kind = kind if slash and kind else _CLAIM
+    if kind not in {None, _CLAIM}:
+        raise ValueError(f"this command is for claims, not for a {kind}: use NAMESPACE/NAME")
+    if kind is None or len(words) != 2:  # noqa: PLR2004 -- a kind and a name
+        raise ValueError("name one claim, such as: shop/data")
+    return object_name(words, namespace)
 
 
 def _checked(name: str) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from provisioner.inspect.object_name_rules import ObjectName, object_name
+from provisioner.inspect.object_name_rules import ObjectName, claim_name, object_name
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,31 @@ def test_a_name_that_means_nothing_is_refused_in_one_sentence(words, namespace, 
     with pytest.raises(ValueError, match=re.escape(says)) as refused:
         object_name(words, namespace)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (("shop/data",), "pvc shop/data"),
+        (("data",), "pvc default/data"),
+        (("pvc/data",), "pvc default/data"),
+        (("pvc", "shop/data"), "pvc shop/data"),
+        (("pod",), "pvc default/pod"),
+    ],
+)
+def test_where_only_claims_are_meant_the_kind_may_be_left_out(words, meant):
+    assert str(claim_name(words, "")) == meant
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("pod", "shop/web"), "for claims, not for a pod: use NAMESPACE/NAME"),
+        (("node/a",), "for claims, not for a node"),
+        (("thing", "shop/data"), "name one claim, such as: shop/data"),
+        (("pvc", "a", "b"), "name one claim"),
+    ],
+)
+def test_where_only_claims_are_meant_no_other_kind_is_offered(words, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        claim_name(words, "")

@@ -6,7 +6,7 @@ Source: Kubernetes 1.36 pkg/cmd/plugin/plugin_completion.go; cobra's ShellCompDi
 2026-11-23).
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from provisioner.inspect.object_name_rules import NAMES_OF_KINDS
 
@@ -27,9 +27,9 @@ def lines(found: Iterable[tuple[str, str]], *, files: bool) -> Iterator[str]:
     yield FILES if files else NO_FILES
 
 
-def kind_of(words: Sequence[str]) -> str:
-    """The kind that is named before the word being written, "" if it is the kind itself."""
-    return NAMES_OF_KINDS.get(words[0].lower(), "") if words else ""
+def kind_of(word: str) -> str:
+    """The kind that a word names, "" if it is none."""
+    return NAMES_OF_KINDS.get(word.lower(), "")
 
 
 def matching(names: Iterable[str], incomplete: str) -> list[str]:

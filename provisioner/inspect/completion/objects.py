@@ -1,6 +1,8 @@
 """Names of objects, from the cluster, while somebody writes one; nothing is said on a failure."""
 
 import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import click
@@ -21,6 +23,7 @@ from provisioner.kube.resources import (
 from provisioner.model.errors import StorageError
 
 _PATIENCE_S = 2.0
+_NONE: Mapping[str, Iterable[str]] = MappingProxyType({})
 _MOST = 500  # one page: nobody chooses among more
 _RESOURCES: dict[str, Resource[Any]] = {
     "pod": PODS,
@@ -32,20 +35,38 @@ _RESOURCES: dict[str, Resource[Any]] = {
 
 
 def object_words(
-    ctx: click.Context, param: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """What may follow in ``KIND NAME``: kinds, and then names of that kind."""
-    words = tuple(ctx.params.get(param.name or "") or ())
-    if not words:
-        return [CompletionItem(each) for each in answer_rules.matching(KINDS, incomplete)]
-    kind = answer_rules.kind_of(words)
-    if not kind or len(words) > 1:
-        return []
+    kinds: Iterable[str] = KINDS, others: Mapping[str, Iterable[str]] = _NONE
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What may follow in ``KIND NAME``: kinds, and then names of that kind.
+
+    Args:
+        kinds: of objects.
+        others: what else may be named: names by the word before them.
+    """
+
+    def complete(
+        ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        words = tuple(ctx.params.get(param.name or "") or ())
+        match words:
+            case ():
+                found: Iterable[str] = (*kinds, *others)
+            case (word,) if word in others:
+                found = others[word]
+            case (word,) if answer_rules.kind_of(word) in kinds:
+                found = _names_now(ctx, answer_rules.kind_of(word))
+            case _:
+                found = ()
+        return [CompletionItem(each) for each in answer_rules.matching(found, incomplete)]
+
+    return complete
+
+
+def _names_now(ctx: click.Context, kind: str) -> list[str]:
     try:
-        names = asyncio.run(_names(ctx, kind))
+        return asyncio.run(_names(ctx, kind))
     except (StorageError, TimeoutError, OSError):
         return []
-    return [CompletionItem(each) for each in answer_rules.matching(names, incomplete)]
 
 
 async def _names(ctx: click.Context, kind: str) -> list[str]:

@@ -1,10 +1,10 @@
 """Read what is billed: volumes, snapshots, fast restores, and whose they are."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from provisioner.ec2.batches import chunks, pages
+from provisioner.ec2.batches import pages
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.cost import cost_rules
@@ -25,8 +25,6 @@ from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 from provisioner.prices.price_rules import RegionPrices
 
-# So many volumes or snapshots are asked about one call after the other; such groups at once.
-_AT_A_TIME = 1_000
 _BILLED_RESTORES = frozenset({"enabling", "optimizing", "enabled"})
 
 
@@ -66,12 +64,13 @@ async def billed_items(
         with_used: whether the kubelets are asked how full the volumes are.
     """
     objects = await _objects(readers, driver, with_used=with_used)
-    ids, orphans, remarks = await _orphans(readers)
-    volumes = await _volumes(readers, objects.volumes)
-    restores, snapshots = await asyncio.gather(
+    (ids, orphans, remarks), by_id, restores = await asyncio.gather(
+        _orphans(readers),
+        readers.cloud.volumes(objects.volumes),
         readers.cloud.ask("DescribeFastSnapshotRestores", _restores(readers), {}),
-        _snapshots(readers, objects.contents, ids),
     )
+    volumes = [*by_id.values()]
+    snapshots = await _snapshots(readers, objects.contents, ids)
     items = [_item_of(each, objects, rates) for each in volumes]
     if readers.cloud.misses("DescribeVolumes"):
         unread = objects.volumes.keys() - {each.volume_id for each in volumes}
@@ -110,11 +109,6 @@ async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Object
     )
 
 
-async def _volumes(readers: Readers, ids: Collection[str]) -> list[Volume]:
-    parts = await asyncio.gather(*(readers.cloud.volumes(e) for e in chunks(ids, _AT_A_TIME)))
-    return [volume for some in parts for volume in some.values()]
-
-
 async def _orphans(readers: Readers) -> tuple[Sequence[str], list[Volume], Sequence[str]]:
     """The ids of this cluster, its orphans, and remarks; neither ids nor orphans if it has none."""
     if readers.cloud.calls is None:
@@ -142,23 +136,13 @@ async def _snapshots(
     calls = readers.cloud.calls
     if calls is None:
         return []
-    snapshots, what = Snapshots(calls), "DescribeSnapshots"
-    found: dict[str, EbsSnapshot] = {}
-    for some in await asyncio.gather(
-        *(
-            readers.cloud.ask(what, snapshots.look_for(each), {})
-            for each in chunks(handles, _AT_A_TIME)
-        )
-    ):
-        found |= {key: each for key, each in some.items() if isinstance(each, EbsSnapshot)}
-    for some_tagged in await asyncio.gather(
-        *(
-            readers.cloud.ask(what, snapshots.find_any(tags.cluster_key(each), ["owned"]), [])
-            for each in cluster_ids
-        )
-    ):
-        found |= {each.snapshot_id: each for each in some_tagged}
-    return list(found.values())
+    keys = [tags.cluster_key(each) for each in cluster_ids]
+    tagged = (Snapshots(calls).find_any(each, ["owned"]) for each in keys)
+    of_clusters = await asyncio.gather(
+        *(readers.cloud.ask("DescribeSnapshots", each, []) for each in tagged)
+    )
+    found = {each.snapshot_id: each for some in of_clusters for each in some}
+    return [*{**found, **await readers.cloud.snapshots(handles)}.values()]
 
 
 async def _restores(readers: Readers) -> dict[str, int]:

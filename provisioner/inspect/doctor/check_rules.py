@@ -1,7 +1,7 @@
 """What a check is: a question with a stable id, and what was found."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from provisioner.inspect.doctor.evidence_rules import Evidence
@@ -12,8 +12,8 @@ _RIGHT = (
     "has it to run it"
 )
 _ANSWER = (
-    "no right is missing: check the address, the credentials and the network from this machine, "
-    "then run it again"
+    "there was no answer, which says nothing about rights: check the network from this machine, "
+    "the address and the credentials in use, then run it again"
 )
 
 
@@ -52,6 +52,7 @@ class Check:
         title: what is checked, as a statement that holds where the verdict is ok.
         proof: see ``Finding``.
         remedy: see ``Finding``.
+        is_cut_off: whether it could not be made because the API server did not answer.
     """
 
     id: str
@@ -59,6 +60,7 @@ class Check:
     title: str
     proof: str
     remedy: str = ""
+    is_cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +70,8 @@ class Rule:
     Attributes:
         id: see ``Check``.
         title: see ``Check``.
-        needs: what must have been read: plurals of kinds, or actions of EC2. Where one is missing,
-            nothing can be said.
+        needs: what must have been read: plurals of kinds, or actions of AWS, which begin with a
+            capital. Where one is missing, nothing can be said.
         look: what the evidence shows.
     """
 
@@ -86,10 +88,25 @@ def apply(rules: Iterable[Rule], seen: Evidence) -> Iterator[Check]:
         if missing:
             silent = all(each in seen.unanswered for each in rule.needs if each in seen.gaps)
             remedy = _ANSWER if silent else _RIGHT
-            found = Finding(Verdict.UNKNOWN, "; ".join(sorted(missing)), remedy)
-        else:
-            found = rule.look(seen)
+            proof = "; ".join(sorted(missing))
+            cut_off = any(each in seen.unanswered for each in rule.needs if each.islower())
+            yield Check(rule.id, Verdict.UNKNOWN, rule.title, proof, remedy, is_cut_off=cut_off)
+            continue
+        found = rule.look(seen)
         yield Check(rule.id, found.verdict, rule.title, found.proof, found.remedy)
+
+
+def without_api_server(checks: Iterable[Check], region: str) -> Iterator[Check]:
+    """The same checks after an API server that did not answer.
+
+    Args:
+        checks: as they were made.
+        region: in which AWS was asked; "" if only the Nodes could have told it, so that what was
+            not asked there is for the same reason.
+    """
+    for each in checks:
+        is_unknown = each.verdict is Verdict.UNKNOWN
+        yield replace(each, is_cut_off=is_unknown and (each.is_cut_off or not region))
 
 
 def ok(proof: str) -> Finding:

@@ -15,7 +15,13 @@ from provisioner.inspect.doctor import (
     volume_rules,
     webhook_rules,
 )
-from provisioner.inspect.doctor.check_rules import Check, Verdict, apply, exit_status
+from provisioner.inspect.doctor.check_rules import (
+    Check,
+    Verdict,
+    apply,
+    exit_status,
+    without_api_server,
+)
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.doctor.gather import Answer, Question, gather
 from provisioner.inspect.terminal import screen
@@ -74,7 +80,15 @@ async def _doctor(question: Question, output: str) -> int:
 
 def checks_of(seen: Evidence) -> Iterator[Check]:
     """All checks."""
-    yield driver_rules.api_server(seen)
+    api_server = driver_rules.api_server(seen)
+    yield api_server
+    if api_server.verdict is Verdict.FAILED:
+        yield from without_api_server(_others(seen), seen.cloud.region)
+    else:
+        yield from _others(seen)
+
+
+def _others(seen: Evidence) -> Iterator[Check]:
     for rules in _AREAS:
         yield from apply(rules, seen)
     yield from right_rules.checks(seen)
@@ -91,9 +105,10 @@ def _show(checks: list[Check], answer: Answer, output: str) -> None:
             screen.show([report_words.as_junit(checks)])
         case _:
             width = screen.text_width()
-            for each in report_words.ordered(checks):
+            shown, cut_off = report_words.split(checks)
+            for each in shown:
                 screen.show(report_words.block(each, width=width, verdict=_coloured(each.verdict)))
-            screen.show([report_words.summary(checks)])
+            screen.show([*cut_off, report_words.summary(checks)])
 
 
 def _coloured(verdict: Verdict) -> str:

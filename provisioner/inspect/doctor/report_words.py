@@ -26,6 +26,18 @@ def ordered(checks: Sequence[Check]) -> list[Check]:
     return sorted(checks, key=lambda each: _ORDER.index(each.verdict))
 
 
+def split(checks: Sequence[Check]) -> tuple[list[Check], list[str]]:
+    """Those that are shown, in order, and one line for all that an API server away kept back."""
+    every = ordered(checks)
+    failed = any(each.verdict is Verdict.FAILED for each in every)
+    cut_off = [each for each in every if each.is_cut_off] if failed else []
+    if not cut_off:
+        return every, []
+    needs, were = ("check needs", "was") if len(cut_off) == 1 else ("checks need", "were")
+    line = f"{len(cut_off)} {needs} the API server and {were} not run (-o json lists all ids)"
+    return [each for each in every if each not in cut_off], [f"{Verdict.UNKNOWN}  {line}"]
+
+
 def block(check: Check, *, width: int, verdict: str) -> Iterator[str]:
     """The lines of one check: proof and remedy below its title where something is wrong.
 

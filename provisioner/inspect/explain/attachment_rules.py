@@ -1,13 +1,21 @@
 """Why a volume does not come to the node of a pod, or does not leave another one."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
+import msgspec
+
 from provisioner.inspect.explain import controller_rules, reason_rules, volume_rules
-from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.controller_rules import Task
-from provisioner.inspect.explain.view_rules import ClaimView, NodeView, View, VolumeView
+from provisioner.inspect.explain.view_rules import (
+    ClaimView,
+    NodeView,
+    View,
+    VolumeView,
+    newest,
+)
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
 from provisioner.model.attachment import Attachment
@@ -18,6 +26,8 @@ from provisioner.model.zone import zone_of
 _ATTACH_FAILED = "FailedAttachVolume"
 _AGE = timedelta(seconds=30)
 _DETACHES_IN = timedelta(seconds=60)
+_SHOW = "kubectl get volumeattachment {} -o yaml --show-managed-fields"
+_PATCH = "kubectl patch volumeattachment {} --type=json -p {}"
 # A node without a limit or a zone label still runs the pods that it has.
 _BLOCKING = {
     Cause.NODE_GONE,
@@ -58,7 +68,7 @@ def chains(view: View, claim: ClaimView, node: NodeView, ill: Sequence[Chain]) -
     if faults:
         return [each.then(symptom) for each in faults]
     if here is not None and here.deleting:
-        return [_does_not_leave(view, volume, here).then(symptom)]
+        return [_does_not_leave(view, volume, here).then(_by_event(view, symptom))]
     elsewhere = _elsewhere(view, claim, volume, node)
     if elsewhere is not None:
         return [elsewhere.then(symptom)]
@@ -138,6 +148,12 @@ def _not_attached(node: NodeView, claim: ClaimView, here: Attachment | None) -> 
     )
 
 
+def _by_event(view: View, symptom: Link) -> Link:
+    """The same, with the pod's event as its proof, if there is one."""
+    said = newest(view.pod_said, _ATTACH_FAILED)
+    return replace(symptom, proof=reason_rules.proof_of(said)) if said else symptom
+
+
 def _unknown_to_ec2(volume: VolumeView, node: NodeView, here: Attachment) -> Link | None:
     """The API server says attached, EC2 does not."""
     if volume.ebs is None or node.instance is None:
@@ -191,7 +207,7 @@ def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
         (s for s in volume.said if s.about.endswith(other.name) and "detachError" in s.where), None
     )
     absent = controller_rules.absence(view, Task.ATTACH)
-    leaving = stuck(view, other)
+    leaving = stuck(view, other, _in_ec2(volume, other))
     if absent is not None:
         return absent.then(leaving)
     if told is not None:
@@ -203,23 +219,85 @@ def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
     )
 
 
-def stuck(view: View, attachment: Attachment) -> Link:
-    """A VolumeAttachment that is being deleted, and is still there."""
+def stuck(view: View, attachment: Attachment, ec2: "InEc2 | None" = None) -> Link:
+    """A VolumeAttachment that is being deleted, and is still there.
+
+    Args:
+        view: all that is known.
+        attachment: being deleted.
+        ec2: what EC2 says of the volume; None if that is not known.
+    """
     ours = finalizer_of_attacher(view.driver)
     foreign = [each for each in attachment.finalizers if each != ours]
-    of = ", ".join(foreign) or ours
+    since = at(deleted_at(attachment))
+    kept = ", ".join(foreign or attachment.finalizers)
+    word, keeps = ("finalizers", "keep") if "," in kept else ("finalizer", "keeps")
     return Link(
         Cause.ATTACHMENT_STUCK,
-        f"VolumeAttachment {attachment.name} of node {attachment.spec.node_name} is being deleted, "
-        f"and waits for {of}.",
+        f"VolumeAttachment {attachment.name} of node {attachment.spec.node_name} is being deleted "
+        f"since {since}, and " + (f"{word} {kept} {keeps} it." if kept else "is still there."),
         Proof(
-            f"volumeattachment {attachment.name}, metadata.finalizers",
-            ", ".join(attachment.finalizers),
+            f"volumeattachment {attachment.name}, metadata.finalizers"
+            + ("; EC2 DescribeVolumes" if ec2 else ""),
+            (", ".join(attachment.finalizers) or "none") + (f"; {ec2.seen}" if ec2 else ""),
         ),
-        next="the controller that writes that finalizer",
-        remedy=f"Nobody of this driver removes {foreign[0]}. If its controller is gone for good "
-        "and EC2 shows the volume detached, remove the finalizer."
+        next=f"the owner of {foreign[0]}; unknown to this driver"
         if foreign
-        else "Look at the controller's log.",
-        command=shell("kubectl get volumeattachment {} -o yaml", attachment.name),
+        else "the controller, which removes its finalizer once EC2 has detached the volume",
+        remedy=_release(foreign[0], ec2) if foreign else "Look at the controller's log.",
+        command=_remove(attachment, foreign[0])
+        if foreign and ec2 and ec2.is_detached
+        else shell(_SHOW, attachment.name)
+        if foreign
+        else controller_rules.LOG,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class InEc2:
+    """What EC2 says of the volume of an attachment."""
+
+    seen: str
+    is_detached: bool
+
+
+def _in_ec2(volume: VolumeView, attachment: Attachment) -> InEc2 | None:
+    """None if EC2 does not tell."""
+    if not volume.asked:
+        return None
+    ebs = volume.ebs
+    if ebs is None:
+        return InEc2("EC2 does not have the volume", is_detached=True)
+    ids = [each.instance_id for each in ebs.attachments if ebs.on(each.instance_id)]
+    names = {volume.nodes_of.get(each, "") for each in ids}
+    on = [f"{e} (node {volume.nodes_of[e]})" if e in volume.nodes_of else e for e in ids]
+    where = f" on {', '.join(on)}" if on else ""
+    # An instance of which the node is not known may be this very node's.
+    away = not on or not names & {"", attachment.spec.node_name}
+    return InEc2(f"{ebs.volume_id} is {ebs.state}{where}", is_detached=away)
+
+
+def _release(finalizer: str, ec2: InEc2 | None) -> str:
+    no_part = f"No part of this driver removes finalizer {finalizer}: its owner has to."
+    if ec2 is None:
+        return (
+            f"{no_part} Only if the owner is gone for good, and EC2 shows the volume detached from "
+            "that node, remove it by hand. The object's managedFields tell who set it."
+        )
+    if ec2.is_detached:
+        return (
+            f"{no_part} EC2 does not show the volume on that node. If the owner is gone for good, "
+            "remove the finalizer by hand."
+        )
+    return (
+        f"{no_part} EC2 may still have the volume on that node: do not remove the finalizer by "
+        "hand yet. The object's managedFields tell who set it."
+    )
+
+
+def _remove(attachment: Attachment, finalizer: str) -> str:
+    """The patch fails if the finalizers have changed."""
+    path = f"/metadata/finalizers/{attachment.finalizers.index(finalizer)}"
+    patch = [{"op": "test", "path": path, "value": finalizer}, {"op": "remove", "path": path}]
+    text = msgspec.json.encode(patch).decode()
+    return shell(_PATCH, attachment.name, text)

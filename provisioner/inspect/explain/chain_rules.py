@@ -65,7 +65,7 @@ class Cause(StrEnum):
     DRIVER_NOT_REGISTERED = "DriverNotRegistered"
     STARTUP_TAINT = "StartupTaintLeft"
     LIMIT_UNKNOWN = "VolumeLimitUnknown"
-    NODE_FULL = "NodeFull"
+    NODE_LIMIT = "VolumeLimitReached"
     NO_ZONE_LABEL = "ZoneLabelMissing"
     WRONG_ZONE_LABEL = "ZoneLabelWrong"
     # Snapshots.

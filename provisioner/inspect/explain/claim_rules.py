@@ -11,12 +11,12 @@ from provisioner.inspect.explain import (
     growth_rules,
     reason_rules,
     refusal_rules,
-    scheduling_rules,
     source_rules,
     volume_rules,
 )
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.scheduling import scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import is_name, shell

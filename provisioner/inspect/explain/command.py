@@ -19,8 +19,17 @@ _REASON = "reason"
 _WRONG = 1
 
 
+_REASONS: tuple[Cause | Reason | str, ...] = (*EVENTS, *Reason, *Cause)
+
+
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="KIND NAME", shell_complete=object_words)
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="KIND NAME",
+    shell_complete=object_words(others={_REASON: _REASONS}),
+)
 @click.option(
     "-o",
     "--output",
@@ -82,8 +91,7 @@ def _show_reason(names: tuple[str, ...], output: str) -> None:
 
 
 def _reason(name: str) -> Cause | Reason | str:
-    every: tuple[Cause | Reason | str, ...] = (*EVENTS, *Reason, *Cause)
-    by_word = {each.lower(): each for each in every}
+    by_word = {each.lower(): each for each in _REASONS}
     if name.lower() in by_word:
         return by_word[name.lower()]
     near = difflib.get_close_matches(name.lower(), by_word, n=1)

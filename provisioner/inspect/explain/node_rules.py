@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from provisioner.controller.nodes import startup_taint_rules
 from provisioner.ec2 import account_rules
 from provisioner.inspect.explain import controller_rules, reason_rules
-from provisioner.inspect.explain.attachment_rules import stuck
+from provisioner.inspect.explain.attachment_rules import InEc2, stuck
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.view_rules import NodeView, View
@@ -18,6 +18,7 @@ from provisioner.model.zone import ZONE_LABEL, zone_of
 
 _RUNNING, _TERMINATED, _ENDING = "running", "terminated", "shutting-down"
 _READY = "True"
+_VOLUMES = "DescribeVolumes"
 _OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 
@@ -289,12 +290,17 @@ def _full(view: View, about: NodeView, node: Node) -> Iterator[Chain]:
     if used < limit:
         return
     link = Link(
-        Cause.NODE_FULL,
+        Cause.NODE_LIMIT,
         f"Node {about.name} takes no more volumes: {used} of {limit} are attached.",
-        Proof(f"csinode {about.name}, allocatable.count; VolumeAttachments", f"{limit}; {used}"),
-        next="the scheduler, which sends pods with further volumes elsewhere",
-        remedy="Add a node, or use an instance type that takes more volumes.",
-        command=shell("kubectl get volumeattachments -o wide | grep {}", node.name),
+        Proof(
+            f"csinode {about.name}, allocatable.count; VolumeAttachments",
+            f"limit {limit}, attached {used}",
+        ),
+        next="the scheduler: it sends pods with further volumes to other nodes; a pod that must "
+        "run on this node waits until one of its volumes is detached",
+        remedy="Nothing, unless a pod must run on this node: then end another pod with a volume "
+        "there, or use an instance type that takes more volumes.",
+        command=shell("kubectl get pods -A -o wide --field-selector spec.nodeName={}", node.name),
     )
     yield Chain((link,), waits=used == limit)
 
@@ -306,13 +312,27 @@ def _attachments(view: View, about: NodeView) -> Iterator[Chain]:
         since = deleted_at(each)
         if since is not None and (view.now - since).total_seconds() > 60:  # noqa: PLR2004 -- s
             absent = controller_rules.absence(view, Task.ATTACH)
-            link = stuck(view, each)
+            link = stuck(view, each, _in_ec2(view, about, each.name))
             yield absent.then(link) if absent else Chain((link,))
             continue
         volume_id = about.volume_of.get(each.name, "")
         unknown = instance_id and volume_id and each.attached and not each.deleting
-        if unknown and about.asked and volume_id not in about.attached:
+        if unknown and _knows_volumes(view, about) and volume_id not in about.attached:
             yield Chain((_unknown(about, each.name, volume_id, instance_id),))
+
+
+def _knows_volumes(view: View, about: NodeView) -> bool:
+    return about.asked and _VOLUMES not in view.unread
+
+
+def _in_ec2(view: View, about: NodeView, attachment: str) -> InEc2 | None:
+    """What EC2 shows on the node's instance; None if it does not tell."""
+    volume_id = about.volume_of.get(attachment, "")
+    if about.instance is None or not volume_id or not _knows_volumes(view, about):
+        return None
+    there = volume_id in about.attached
+    seen = f"{volume_id} is {'' if there else 'not '}attached to {about.instance.instance_id}"
+    return InEc2(seen, is_detached=not there)
 
 
 def _unknown(about: NodeView, attachment: str, volume_id: str, instance_id: str) -> Link:

@@ -12,9 +12,9 @@ from provisioner.inspect.explain import (
     node_rules,
     reason_rules,
     refusal_rules,
-    scheduling_rules,
 )
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.scheduling import scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.shell_words import shell

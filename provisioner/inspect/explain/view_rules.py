@@ -231,6 +231,9 @@ class View:
         volume: the PersistentVolume that is asked about.
         node: that the pod is on, or that is asked about.
         nodes: all, read only when the choice of one matters.
+        asked_attachments: whether all VolumeAttachments were asked for: only if nodes are full.
+        attachments: of the driver, on all nodes.
+        claim_of: the claim of a PersistentVolume on a full node, by its name.
         refusals: events in the namespace about objects that were refused, or came at last.
     """
 
@@ -248,6 +251,9 @@ class View:
     snapshot: SnapshotView | None = None
     nodes: tuple[Node, ...] = ()
     csi_nodes: Mapping[str, CsiNode] = field(default_factory=dict)
+    asked_attachments: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    claim_of: Mapping[str, str] = field(default_factory=dict)
     refusals: tuple[Said, ...] = ()
 
     def read(self, plural: str) -> bool:

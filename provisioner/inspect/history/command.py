@@ -8,9 +8,10 @@ import click
 from provisioner.ec2.batches import PAGE, one_of, pages
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.inspect.command_line import Readers, Target, carry_out, reading, target_options
+from provisioner.inspect.completion.objects import object_words
 from provisioner.inspect.history import history_rules as rules
 from provisioner.inspect.history.history_rules import DatedClaim, Moment
-from provisioner.inspect.object_name_rules import ObjectName, object_name
+from provisioner.inspect.object_name_rules import ObjectName, claim_name
 from provisioner.inspect.reading.kinds import EVENTS
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import table
@@ -24,7 +25,13 @@ _CLUSTER_WIDE_EVENTS = "default"  # where the API server keeps events of cluster
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, metavar="pvc [NAMESPACE/]NAME")
+@click.argument(
+    "words",
+    nargs=-1,
+    required=True,
+    metavar="[pvc] [NAMESPACE/]NAME",
+    shell_complete=object_words(["pvc"]),
+)
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
 @target_options
 def history(*, words: tuple[str, ...], output: str, target: Target) -> None:
@@ -37,11 +44,9 @@ def history(*, words: tuple[str, ...], output: str, target: Target) -> None:
     Exit code 0; 1 if there is no such claim, or something could not be read.
     """
     try:
-        name = object_name(words, target.namespace or target.default_namespace)
+        name = claim_name(words, target.namespace or target.default_namespace)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    if name.kind != "pvc":
-        raise click.UsageError(f"history is of claims, not of a {name.kind}: use pvc NAME")
     carry_out(_history(target, name, output))
 
 

@@ -64,6 +64,24 @@ def test_names_are_those_of_the_kind_that_is_named(cluster_of):
     assert asked == ["pod", "pvc"]
 
 
+def test_reasons_are_completed_where_explain_takes_one(cluster_of):
+    asked = cluster_of([])
+
+    assert values("explain", "r") == ["reason"]
+    assert {"QuotaExceeded", "FailedMount"} <= set(values("explain", "reason", ""))
+    assert values("explain", "reason", "QuotaE") == ["QuotaExceeded"]
+    assert asked == []
+
+
+def test_history_completes_claims_only(cluster_of):
+    asked = cluster_of(["data"])
+
+    assert values("history", "") == ["pvc"]
+    assert values("history", "claim", "") == ["data"]
+    assert values("history", "pod", "") == []
+    assert asked == ["pvc"]
+
+
 def test_a_cluster_that_does_not_answer_completes_nothing(cluster_of):
     cluster_of(TimeoutError())
 

@@ -540,6 +540,18 @@ def test_a_cluster_that_cannot_be_reached_is_a_failure():
     assert "give the account" not in silent["driver-object"].remedy
     assert forbidden["api-server"].verdict is Verdict.OK
     assert "give the account" in forbidden["driver-object"].remedy
+    assert silent["driver-object"].is_cut_off
+    assert not forbidden["driver-object"].is_cut_off
+    assert not silent["aws-identity"].is_cut_off
+
+
+def test_what_aws_was_not_asked_because_no_node_tells_the_region_needs_the_api_server_too():
+    gaps = dict.fromkeys(("version", "nodes", "GetCallerIdentity"), "cannot get it")
+    cloud = replace(SOUND.cloud, region="", refused="no region", tries=[])
+    away = checked(replace(SOUND, gaps=gaps, unanswered={*gaps}, cloud=cloud))
+
+    assert away["aws-identity"].is_cut_off
+    assert away["iam"].is_cut_off
 
 
 def test_a_quota_of_nothing_that_nothing_uses_is_not_full():

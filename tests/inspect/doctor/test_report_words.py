@@ -4,7 +4,14 @@ import json
 from xml.etree import ElementTree as ET
 
 from provisioner.inspect.doctor.check_rules import Check, Verdict
-from provisioner.inspect.doctor.report_words import as_json, as_junit, block, ordered, summary
+from provisioner.inspect.doctor.report_words import (
+    as_json,
+    as_junit,
+    block,
+    ordered,
+    split,
+    summary,
+)
 
 ODD = 'a \x1b[31m"<&> b'
 CHECKS = [
@@ -61,3 +68,17 @@ def test_junit_can_be_parsed_and_counts():
 def test_no_check_is_a_report_too():
     assert summary([]) == "0 checks: 0 failed, 0 warning, 0 unknown, 0 skipped, 0 ok"
     assert ET.fromstring(as_junit([])).get("tests") == "0"  # noqa: S314 -- our own
+
+
+def test_what_an_api_server_away_keeps_back_is_one_line():
+    away = Check("api-server", Verdict.FAILED, "it answers", "refused")
+    cut_off = [Check(id_, Verdict.UNKNOWN, "t", "refused", is_cut_off=True) for id_ in "ab"]
+    other = Check("aws", Verdict.UNKNOWN, "t", "no credentials")
+
+    shown, lines = split([away, *cut_off, other])
+
+    assert shown == [away, other]
+    assert lines == [
+        "unknown  2 checks need the API server and were not run (-o json lists all ids)"
+    ]
+    assert split([cut_off[0], other]) == ([cut_off[0], other], [])

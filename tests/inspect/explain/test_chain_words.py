@@ -176,3 +176,28 @@ def test_bad_input_is_one_sentence(words: Sequence[str], message: str):
 
 def test_a_cause_has_an_id_that_no_reason_has():
     assert not {each.value for each in Cause} & {each.value for each in Reason}
+
+
+def test_the_long_name_of_a_volume_attachment_is_written_once():
+    name, other = f"csi-{'a' * 64}", f"csi-{'b' * 64}"
+    told = Link(
+        Cause.ATTACHMENT_STUCK,
+        f"VolumeAttachment {name} is being deleted.",
+        Proof(f"volumeattachment {name}, metadata.finalizers", "example.com/hold"),
+        command=f"kubectl get volumeattachment {name}",
+    )
+    after = Link(Cause.NOT_ATTACHED, "So.", Proof(f"volumeattachment {other}", "none"))
+
+    text = "\n".join(printed(Chain((told, after)), width=400))
+
+    assert "[that VolumeAttachment, metadata.finalizers: example.com/hold]" in text
+    assert f"[volumeattachment {other}: none]" in text
+    assert text.count(name) == 2
+    assert text.endswith(f"kubectl get volumeattachment {name}")
+
+
+def test_a_node_that_is_full_does_not_wait():
+    full = Link(Cause.NODE_LIMIT, "It is full.", Proof("csinode node-1", "limit 1, attached 1"))
+    found = Explanation("node node-1", (Chain((full,), waits=True),))
+    (first, *_) = chain_words.lines(found, width=80)
+    assert first == "node node-1 is full: VolumeLimitReached"

@@ -114,7 +114,10 @@ VIEWS = {
         node=node_view(csi_node=csi_node_of(count=1), attachments=(attachment_of(attached=True),)),
     ),
     "node with a stuck attachment": view(
-        "node", node=node_view(attachments=(attachment_of(deleting=True),))
+        "node",
+        node=node_view(
+            attachments=(attachment_of(deleting=True, finalizers=("example.com/hold",)),)
+        ),
     ),
     "instance stopped": without_node(
         node_view(instance=Instance("i-0123456789abcdef0", "us-east-1a", "stopped", "m5.large"))

@@ -136,7 +136,14 @@ def test_an_instance_that_ec2_was_not_asked_about_proves_nothing():
 def test_a_full_node_only_waits():
     node = node_view(csi_node=csi_node_of(count=1), attachments=(attachment_of(attached=True),))
     (chain,) = chains(view("node", node=node))
-    assert (str(chain.cause), chain.waits) == ("NodeFull", True)
+    assert (str(chain.cause), chain.waits) == ("VolumeLimitReached", True)
+    assert chain.links[0].proof.seen == "limit 1, attached 1"
+
+
+def test_volumes_that_ec2_was_not_asked_about_are_not_unknown_to_it():
+    there = attachment_of(attached=True)
+    node = node_view(attachments=(there,), volume_of={there.name: VOLUME})
+    assert chains(view("node", node=node, unread=frozenset({"DescribeVolumes"}))) == ()
 
 
 def test_an_attachment_that_ec2_does_not_have():

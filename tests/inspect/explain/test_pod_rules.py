@@ -193,8 +193,36 @@ def test_an_attachment_that_a_finalizer_of_nobody_keeps():
     held = attachment_of("node-2", attached=True, deleting=True, finalizers=("example.com/hold",))
     found = starting(claims=with_volume(attachments=(held,), ebs=ebs(on="")))
     (chain,) = chains(found)
-    assert str(chain.cause) == "AttachmentStuck"
-    assert "example.com/hold" in chain.links[0].sentence
+    first = chain.links[0]
+    assert str(first.cause) == "AttachmentStuck"
+    assert "is being deleted since 2026-" in first.sentence
+    assert "finalizer example.com/hold keeps it" in first.sentence
+    assert first.proof.seen == f"example.com/hold; {VOLUME} is available"
+    assert first.next == "the owner of example.com/hold; unknown to this driver"
+    assert first.remedy.startswith("No part of this driver removes finalizer example.com/hold")
+    assert '{"op":"test","path":"/metadata/finalizers/0","value":"example.com/hold"}' in (
+        first.command
+    )
+
+
+def test_a_finalizer_is_not_to_be_removed_while_ec2_has_the_volume_on_that_node():
+    held = attachment_of("node-2", attached=True, deleting=True, finalizers=("example.com/hold",))
+    volume = {"ebs": ebs(on=OTHER_INSTANCE), "nodes_of": {OTHER_INSTANCE: "node-2"}}
+    (chain,) = chains(starting(claims=with_volume(attachments=(held,), **volume)))
+
+    assert f"{VOLUME} is in-use on {OTHER_INSTANCE} (node node-2)" in chain.links[0].proof.seen
+    assert "do not remove the finalizer by hand yet" in chain.links[0].remedy
+    assert "--show-managed-fields" in chain.links[0].command
+
+
+def test_an_attachment_that_is_stuck_is_proved_by_the_pods_event_too():
+    held = attachment_of(attached=True, deleting=True, finalizers=("example.com/hold",))
+    event = replace(
+        said("volume attachment is being deleted", "FailedAttachVolume"), about="pod shop/web-0"
+    )
+    found = starting(claims=with_volume(attachments=(held,), ebs=ebs(on="")), pod_said=(event,))
+    (chain,) = chains(found)
+    assert chain.links[1].proof.where.startswith("pod shop/web-0, event FailedAttachVolume")
 
 
 def test_the_same_on_the_pods_own_node():

@@ -12,16 +12,19 @@ from provisioner.inspect.explain.gathering.controller import controller
 from provisioner.inspect.explain.gathering.node import node_view
 from provisioner.inspect.explain.gathering.volume import Volumes
 from provisioner.inspect.explain.refusal_rules import EVENTS as REFUSALS
+from provisioner.inspect.explain.scheduling import full_rules, scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, SnapshotView, View, object_of
 from provisioner.inspect.object_name_rules import ObjectName
 from provisioner.inspect.reading.gap_rules import GROUPS
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS, WATCHED_SNAPSHOTS
 from provisioner.kube.resources import (
+    ATTACHMENTS,
     ATTRIBUTES_CLASSES,
     CLAIMS,
     CSI_NODES,
     NODES,
+    PERSISTENT_VOLUMES,
     PLACED_VOLUMES,
     SNAPSHOT_CLASSES,
     SNAPSHOT_CONTENTS,
@@ -138,7 +141,31 @@ class Gatherer:
             self._cluster.every(NODES), self._cluster.every(CSI_NODES)
         )
         by_name = {each.name: each for each in csi_nodes}
-        return replace(view, nodes=tuple(nodes), csi_nodes=by_name)
+        found = replace(view, nodes=tuple(nodes), csi_nodes=by_name)
+        pods = [view.pod] if view.pod else [u for each in view.claims for u in each.users]
+        waiting = [each for each in pods if scheduling_rules.full_nodes(found, each)]
+        return await self._with_attached(found, waiting[0]) if waiting else found
+
+    async def _with_attached(self, view: View, pod: WatchedPod) -> View:
+        """What is attached to all nodes, and the claims of that on the full ones."""
+        every = await self._cluster.every(ATTACHMENTS)
+        mine = tuple(each for each in every if each.spec.attacher == self._driver)
+        found = replace(view, asked_attachments=True, attachments=mine)
+        attached = full_rules.on_node(found)
+        names = {
+            each.spec.source.persistent_volume_name
+            for node in scheduling_rules.full_nodes(found, pod)
+            for each in attached.get(node, [])
+        }
+        volumes = await asyncio.gather(
+            *(self._cluster.one(PERSISTENT_VOLUMES, name) for name in sorted(filter(None, names)))
+        )
+        claim_of = {
+            each.name: f"{ref.namespace}/{ref.name}"
+            for each in volumes
+            if each is not None and (ref := each.spec.claim_ref) is not None
+        }
+        return replace(found, claim_of=claim_of)
 
     async def _with_users(self, view: View, pod: WatchedPod) -> View:
         """Who else uses its volumes, if one is attached to another node."""

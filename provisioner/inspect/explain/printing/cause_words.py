@@ -51,7 +51,7 @@ MEANING: dict[Cause, str] = {
     Cause.DRIVER_NOT_REGISTERED: "The driver is not registered on the node.",
     Cause.STARTUP_TAINT: "The node keeps the taint that waits for the node plugin.",
     Cause.LIMIT_UNKNOWN: "The driver is registered without a number of volumes.",
-    Cause.NODE_FULL: "The node takes no more volumes.",
+    Cause.NODE_LIMIT: "The node takes no more volumes.",
     Cause.NO_ZONE_LABEL: "The node has no zone label.",
     Cause.WRONG_ZONE_LABEL: "The node's zone label differs from its instance's zone.",
     Cause.NO_SNAPSHOT_KINDS: "The cluster does not serve VolumeSnapshots in version v1.",
@@ -117,7 +117,7 @@ REMEDY: dict[Cause, str] = {
     "driver.",
     Cause.STARTUP_TAINT: "Correct what keeps the node plugin from starting there.",
     Cause.LIMIT_UNKNOWN: "Restart the node plugin's pod on the node.",
-    Cause.NODE_FULL: "Use another node.",
+    Cause.NODE_LIMIT: "Use another node.",
     Cause.NO_ZONE_LABEL: "Label the node with the zone of its instance.",
     Cause.WRONG_ZONE_LABEL: "Correct the label; volumes are made where it says.",
     Cause.NO_SNAPSHOT_KINDS: "Install the CRDs and the snapshot-controller of external-snapshotter "

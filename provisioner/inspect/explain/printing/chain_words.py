@@ -1,5 +1,6 @@
 """How an explanation is printed: the first cause first, each link with its proof."""
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -13,6 +14,10 @@ from provisioner.model.sentences import printable
 
 _INDENT = "   "
 _MOST_SEEN = 600
+# What "waits" would not say of an object that only reached a limit, or an end.
+_STATES: dict[Cause | Reason, str] = {Cause.NODE_LIMIT: "is full"}
+# Of VolumeAttachments: kube-controller-manager's names have 64 hexadecimal digits.
+_LONG_NAME = re.compile(r"VolumeAttachment (csi-[0-9a-f]{64})", re.IGNORECASE)
 
 
 def lines(explanation: Explanation, *, width: int) -> Iterator[str]:
@@ -39,22 +44,41 @@ def _nothing(explanation: Explanation) -> str:
 def _heading(explanation: Explanation, chain: Chain, number: int) -> str:
     many = len(explanation.chains)
     which = f", {number} of {many}" if many > 1 else ""
-    return (
-        f"{explanation.object} {'waits' if chain.waits else 'does not work'}: {chain.cause}{which}"
-    )
+    state = "waits" if chain.waits else "does not work"
+    return f"{explanation.object} {_STATES.get(chain.cause, state)}: {chain.cause}{which}"
 
 
 def _chain(chain: Chain, width: int) -> Iterator[str]:
+    short = _Short()
     for number, link in enumerate(chain.links, start=1):
         yield ""
-        first, *rest = wrapped(link.sentence, width=width, indent=_INDENT)
+        first, *rest = wrapped(short.text(link.sentence), width=width, indent=_INDENT)
         yield f"{number}. {first.removeprefix(_INDENT)}"
         yield from rest
         seen = link.proof.seen
         shown = seen if len(seen) <= _MOST_SEEN else f"{seen[:_MOST_SEEN]}…"
-        yield from wrapped(f"[{link.proof.where}: {shown}]", width=width, indent=_INDENT)
+        yield from wrapped(
+            short.text(f"[{link.proof.where}: {shown}]"), width=width, indent=_INDENT
+        )
     yield ""
     yield from _advice(chain.links, width)
+
+
+class _Short:
+    """Writes the long name of a VolumeAttachment only when it is not the one named last."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def text(self, text: str) -> str:
+        """The text, with the name once."""
+        return _LONG_NAME.sub(self._one, text)
+
+    def _one(self, found: re.Match[str]) -> str:
+        if found[1] == self._last:
+            return "that VolumeAttachment"
+        self._last = found[1]
+        return found[0]
 
 
 def _advice(links: Iterable[Link], width: int) -> Iterator[str]:

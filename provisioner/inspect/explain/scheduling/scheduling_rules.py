@@ -7,6 +7,7 @@ from provisioner.controller.nodes import startup_taint_rules
 from provisioner.controller.placement import consumer_rules
 from provisioner.inspect.explain import node_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.scheduling import full_rules
 from provisioner.inspect.explain.view_rules import NodeView, View, VolumeView
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.shell_words import shell
@@ -17,12 +18,9 @@ from provisioner.model.node_affinity import matches
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.sentences import listed
 from provisioner.model.taint import CORDONED, keeps_away
-from provisioner.model.zone import allow_node, allowed_zones, zone_of
+from provisioner.model.zone import allow_node, allowed_zones
 
 _AGE = timedelta(seconds=30)
-# A shell would look for files of this name: it is quoted.
-_LIMITS = "custom-columns=NODE:.metadata.name,LIMIT:.spec.drivers[*].allocatable.count"
-_FULL = "exceed max volume count"
 # Of the scheduler's words (Kubernetes 1.36), those that are about volumes.
 _VOLUMES = ("volume", "persistentvolume", "pvc")
 
@@ -43,11 +41,22 @@ def chains(view: View, pod: WatchedPod) -> list[Chain]:
     nowhere = _class_allows_none(view)
     if nowhere is not None:
         return [Chain((nowhere, symptom))]
-    volumes = [each for each in _volumes(view) if each.persistent_volume is not None]
+    volumes = _persistent_volumes(view)
     near = [node for node in view.nodes if _can_use_all(volumes, node)]
     if not near:
         return [Chain((_no_node(volumes), symptom))]
     return [_among(view, pod, condition, volumes, near)]
+
+
+def full_nodes(view: View, pod: WatchedPod) -> list[str]:
+    """The nodes that are named because they take no more volumes; none if that is not the cause."""
+    condition = pod.condition("PodScheduled")
+    if condition is None or full_rules.FULL not in condition.message:
+        return []
+    volumes = _persistent_volumes(view)
+    near = [node for node in view.nodes if _can_use_all(volumes, node)]
+    found = full_rules.rooms(view, _tolerated(pod, [n for n in near if _is_selected(pod, n)]))
+    return [each.node.name for each in found[: full_rules.MOST_NAMED]]
 
 
 def _among(
@@ -58,11 +67,13 @@ def _among(
     chosen = [node for node in near if _is_selected(pod, node)]
     if not chosen:
         return Chain((_excluded(pod, volumes, near), symptom))
-    free = [node for node in chosen if keeps_away(node.taints, pod.tolerations) is None]
+    free = _tolerated(pod, chosen)
     if not free:
         return _tainted(view, pod, chosen).then(symptom)
-    if _FULL in condition.message:
-        return Chain((_full(free, condition, pod), symptom))
+    if full_rules.FULL in condition.message:
+        others = _tolerated(pod, [node for node in near if node not in chosen])
+        link = full_rules.link(view, pod, free, others, _selection(pod))
+        return Chain((link, symptom))
     return Chain((_by_words(pod, condition, volumes),))
 
 
@@ -138,6 +149,15 @@ def _class_allows_none(view: View) -> Link | None:
     return None
 
 
+def _persistent_volumes(view: View) -> list[VolumeView]:
+    return [each for each in _volumes(view) if each.persistent_volume is not None]
+
+
+def _tolerated(pod: WatchedPod, nodes: Iterable[Node]) -> list[Node]:
+    """Those without a taint that keeps the pod away."""
+    return [node for node in nodes if keeps_away(node.taints, pod.tolerations) is None]
+
+
 def _can_use_all(volumes: Iterable[VolumeView], node: Node) -> bool:
     found: list[PlacedVolume] = [
         each.persistent_volume for each in volumes if each.persistent_volume is not None
@@ -172,7 +192,7 @@ def _excluded(pod: WatchedPod, volumes: list[VolumeView], near: list[Node]) -> L
         return Link(
             Cause.UNSCHEDULABLE,
             "No node matches the pod's nodeSelector or required affinity.",
-            Proof(f"pod {pod.key}, spec", _selection(pod)),
+            Proof(f"pod {pod.key}, spec", _selection(pod) or "none"),
             next="you, or the autoscaler",
             remedy="Correct nodeSelector or affinity, or add such a node.",
         )
@@ -180,7 +200,7 @@ def _excluded(pod: WatchedPod, volumes: list[VolumeView], near: list[Node]) -> L
         Cause.POD_EXCLUDES_ZONE,
         f"The pod's volume is{_where(volumes)}, but the pod's nodeSelector or required affinity "
         f"excludes all nodes there ({len(near)}).",
-        Proof(f"pod {pod.key}, spec", _selection(pod)),
+        Proof(f"pod {pod.key}, spec", _selection(pod) or "none"),
         next="you",
         remedy=f"Let the pod run{_where(volumes)}, or restore a snapshot of the volume into a "
         "claim in a zone that it allows.",
@@ -194,7 +214,7 @@ def _selection(pod: WatchedPod) -> str:
         for each in term.match_expressions or ():
             values = ", ".join(each.values or ())
             chosen.append(f"{each.key} {each.operator} [{values}]")
-    return "; ".join(chosen) or "none"
+    return "; ".join(chosen)
 
 
 def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
@@ -228,23 +248,11 @@ def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
     return Chain((link,))
 
 
-def _full(free: list[Node], condition: Condition, pod: WatchedPod) -> Link:
-    zones = {zone_of(node.labels) or "unknown" for node in free}
-    return Link(
-        Cause.NODES_FULL,
-        f"The nodes that could take the pod ({len(free)} in {listed(zones)}) take no more volumes.",
-        Proof(f"pod {pod.key}, condition PodScheduled", condition.message),
-        next="the autoscaler, if one may add nodes there; else you",
-        remedy="Add a node there, or use an instance type that takes more volumes.",
-        command=shell("kubectl get csinodes -o {}", _LIMITS),
-    )
-
-
 def _by_words(pod: WatchedPod, condition: Condition, volumes: Sequence[VolumeView] = ()) -> Link:
     """What else the scheduler says."""
     text = condition.message
-    if _FULL in text:
-        return _full([], condition, pod)
+    if full_rules.FULL in text:
+        return full_rules.by_words(pod, condition)
     about_volumes = any(word in text.lower() for word in _VOLUMES)
     return Link(
         Cause.UNSCHEDULABLE,

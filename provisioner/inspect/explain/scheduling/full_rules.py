@@ -1,0 +1,196 @@
+"""Nodes that take no more volumes: which, what they have, and whether others have room."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from provisioner.inspect.explain.chain_rules import Cause, Link, Proof
+from provisioner.inspect.explain.view_rules import View
+from provisioner.inspect.reading.kind_rules import WatchedPod
+from provisioner.inspect.shell_words import shell
+from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Condition
+from provisioner.model.node import TYPE_LABEL, Node
+from provisioner.model.sentences import listed
+from provisioner.model.zone import zone_of
+
+FULL = "exceed max volume count"  # the scheduler's words (Kubernetes 1.36)
+MOST_NAMED = 3
+# A shell would look for files of this name: it is quoted.
+_LIMITS = "custom-columns=NODE:.metadata.name,LIMIT:.spec.drivers[*].allocatable.count"
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many volumes a node has and may have; None for what is not known."""
+
+    node: Node
+    limit: int | None
+    used: int | None
+    claims: tuple[str, ...] = ()
+
+    def takes(self, number: int) -> bool:
+        """Whether so many more are known to fit."""
+        return None not in (self.limit, self.used) and self.left >= number
+
+    @property
+    def left(self) -> int:
+        """How many more fit; 0 if that is not known."""
+        return max(0, (self.limit or 0) - (self.used or 0))
+
+    def __str__(self) -> str:
+        if self.limit is None:
+            return f"{self.node.name} (limit unknown)"
+        if self.used is None:
+            return f"{self.node.name} (limit {self.limit})"
+        of = f", of {'claim' if len(self.claims) == 1 else 'claims'} {listed(self.claims, 'and')}"
+        return f"{self.node.name} ({self.used} of {self.limit}{of if self.claims else ''})"
+
+
+def on_node(view: View) -> Mapping[str, list[Attachment]]:
+    """The VolumeAttachments of the driver by node; those that end still count (1.36)."""
+    found: dict[str, list[Attachment]] = defaultdict(list)
+    for each in view.attachments:
+        found[each.spec.node_name].append(each)
+    return found
+
+
+def rooms(view: View, nodes: Sequence[Node]) -> list[Room]:
+    """What these nodes have, the least room first."""
+    attached = on_node(view)
+    is_known = view.asked_attachments and view.read("volumeattachments")
+    found = []
+    for node in nodes:
+        csi_node = view.csi_nodes.get(node.name)
+        driver = csi_node.driver(view.driver) if csi_node else None
+        here = attached.get(node.name, [])
+        sources = (each.spec.source.persistent_volume_name or "" for each in here)
+        claims = tuple(view.claim_of[name] for name in sources if name in view.claim_of)
+        limit = driver.allocatable.count if driver and driver.allocatable else None
+        found.append(Room(node, limit, len(here) if is_known else None, claims))
+    return sorted(found, key=lambda each: (each.left, each.node.name))
+
+
+def link(
+    view: View, pod: WatchedPod, free: Sequence[Node], excluded: Sequence[Node], selection: str
+) -> Link:
+    """The nodes that could take the pod have no room for its volumes.
+
+    Args:
+        view: all that is known.
+        pod: without a node.
+        free: nodes that can use its volumes, and that it selects and tolerates.
+        excluded: nodes that can use its volumes, and that it does not select.
+        selection: its nodeSelector and required affinity; "" for none.
+    """
+    number = max(1, len(pod.claim_keys))
+    every = rooms(view, free)
+    # Where the driver has no limit, the scheduler does not count.
+    full = [e for e in every if e.limit is not None and not e.takes(number)] or every
+    others = [each for each in rooms(view, excluded) if each.takes(number)]
+    where = _zones(full)
+    sentence = _sentence(full, others, selection)
+    if len(every) > len(full):
+        sentence += (
+            f" {len(every) - len(full)} more would have room; the scheduler names another reason "
+            "against them."
+        )
+    return Link(
+        Cause.NODES_FULL,
+        sentence + _low(view, full),
+        _proof(full),
+        next="you; the autoscaler adds no node that the pod's selector excludes"
+        if others
+        else "the autoscaler, if one may add nodes there; else you",
+        remedy=_remedy(full, where, is_selected=bool(selection), is_room_elsewhere=bool(others)),
+        command=_command(full),
+    )
+
+
+def _sentence(full: Sequence[Room], others: Sequence[Room], selection: str) -> str:
+    is_one = len(full) == 1
+    which, take = ("node", "takes") if is_one else ("nodes", "take")
+    where, seen = _zones(full), _named(full)
+    if not selection:
+        return f"The {which} in {where} that could take the pod {take} no more volumes: {seen}."
+    sentence = (
+        f"The pod's nodeSelector or required affinity ({selection}) leaves only {which} {seen} "
+        f"in {where}, which {take} no more volumes."
+    )
+    if not others:
+        return sentence
+    return (
+        f"Other nodes in {_zones(others)} have room ({_named(others)}), but the pod's own "
+        f"nodeSelector or required affinity excludes them. {sentence}"
+    )
+
+
+def by_words(pod: WatchedPod, condition: Condition) -> Link:
+    """The same, if no node could be read."""
+    return Link(
+        Cause.NODES_FULL,
+        "The nodes that could take the pod take no more volumes.",
+        Proof(f"pod {pod.key}, condition PodScheduled", condition.message),
+        next="you, or the autoscaler, if it may add nodes",
+        remedy="Delete pods with volumes on these nodes, let the pod run on other nodes of its "
+        "volumes' zone, or add a node there.",
+        command=shell("kubectl get csinodes -o {}", _LIMITS),
+    )
+
+
+def _named(found: Sequence[Room]) -> str:
+    more = len(found) - MOST_NAMED
+    names = ", ".join(str(each) for each in found[:MOST_NAMED])
+    return f"{names} and {more} more" if more > 0 else names
+
+
+def _zones(found: Sequence[Room]) -> str:
+    return listed({zone_of(each.node.labels) or "an unknown zone" for each in found})
+
+
+def _proof(full: Sequence[Room]) -> Proof:
+    told = [
+        f"{each.node.name}: limit {'unknown' if each.limit is None else each.limit}, "
+        f"attached {'not read' if each.used is None else each.used}"
+        for each in full[:MOST_NAMED]
+    ]
+    return Proof("CSINodes, allocatable.count; VolumeAttachments", "; ".join(told))
+
+
+def _low(view: View, full: Sequence[Room]) -> str:
+    """That a limit is below that of other nodes of the instance type."""
+    most: dict[str, int] = {}
+    for each in rooms(view, view.nodes):
+        kind = each.node.labels.get(TYPE_LABEL, "")
+        most[kind] = max(most.get(kind, 0), each.limit or 0)
+    for each in full[:MOST_NAMED]:
+        kind = each.node.labels.get(TYPE_LABEL, "")
+        if kind and each.limit is not None and each.limit < most[kind]:
+            return (
+                f" The limit of {each.node.name} ({each.limit}) is below that of another {kind} "
+                f"({most[kind]}): check --volume-attach-limit and "
+                "--reserved-volume-attachments of the node plugin there."
+            )
+    return ""
+
+
+def _remedy(full: Sequence[Room], where: str, *, is_selected: bool, is_room_elsewhere: bool) -> str:
+    which = f"node {full[0].node.name}" if len(full) == 1 else "one of these nodes"
+    free = f"delete a pod that uses a volume on {which} and is not needed there"
+    if is_room_elsewhere:
+        return (
+            "Change the selector where the pod is defined (its StatefulSet or Deployment), so that "
+            f"it allows the nodes with room; or {free}. No further node is needed."
+        )
+    selected = " that the pod selects" if is_selected else ""
+    return (
+        f"{free[0].upper()}{free[1:]}; or add a node in {where}{selected}, or one of an instance "
+        "type that takes more volumes."
+    )
+
+
+def _command(full: Sequence[Room]) -> str:
+    if len(full) > 1:
+        return shell("kubectl get csinodes -o {}", _LIMITS)
+    only = full[0].node.name
+    return shell("kubectl get pods -A -o wide --field-selector spec.nodeName={}", only)

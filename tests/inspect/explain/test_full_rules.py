@@ -1,0 +1,121 @@
+"""Which nodes take no more volumes, what they have, and what keeps the pod from the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import structs
+
+from provisioner.inspect.explain.chain_rules import Link
+from provisioner.inspect.explain.view_rules import View
+from provisioner.model.attachment import AttachmentSource
+from provisioner.model.node import TYPE_LABEL, Node
+from tests.inspect.explain.views import (
+    NODE,
+    attachment_of,
+    chains,
+    csi_node_of,
+    node_of,
+    pod_of,
+    view,
+)
+
+MESSAGE = "0/3 nodes are available: 1 node(s) exceed max volume count, 2 node(s) didn't match"
+HOST = "kubernetes.io/hostname"
+
+
+def a_node(name: str, kind: str = "m5.large") -> Node:
+    found = node_of(name)
+    labels = {**found.labels, HOST: name, TYPE_LABEL: kind}
+    return structs.replace(found, metadata=structs.replace(found.metadata, labels=labels))
+
+
+def on(node: str, pv: str) -> Any:
+    found = attachment_of(node, attached=True)
+    source = AttachmentSource(persistent_volume_name=pv)
+    return structs.replace(found, spec=structs.replace(found.spec, source=source))
+
+
+def full(*, limits: dict[str, int], selector: dict[str, str] | None = None, **changes: Any) -> View:
+    """A pod without a node; on node-1 is one volume, of claim shop/first."""
+    usual: dict[str, Any] = {
+        "pod": pod_of(node="", message=MESSAGE, node_selector=selector),
+        "node": None,
+        "nodes": tuple(a_node(name) for name in limits),
+        "csi_nodes": {name: csi_node_of(name, count=n) for name, n in limits.items()},
+        "asked_attachments": True,
+        "attachments": (on(NODE, "pv-first"),),
+        "claim_of": {"pv-first": "shop/first"},
+    }
+    return view("pod", **usual | changes)
+
+
+def cause_of(found: View) -> Link:
+    (chain,) = chains(found)
+    assert [str(each.cause) for each in chain.links] == ["NodesFull", "NoNodeFits"]
+    return chain.links[0]
+
+
+def test_room_on_nodes_that_the_pods_own_selector_excludes_comes_first():
+    found = full(limits={NODE: 1, "node-2": 25, "node-3": 25}, selector={HOST: NODE})
+
+    link = cause_of(found)
+
+    assert link.sentence.startswith("Other nodes in us-east-1a have room (node-2 (0 of 25), ")
+    assert f"({HOST}={NODE}) leaves only node node-1 (1 of 1, of claim shop/first)" in link.sentence
+    assert link.remedy.startswith("Change the selector where the pod is defined")
+    assert "No further node is needed" in link.remedy
+    assert "autoscaler adds no node" in link.next
+    assert link.command == ("kubectl get pods -A -o wide --field-selector spec.nodeName=node-1")
+
+
+def test_a_node_is_advised_where_no_other_node_has_room():
+    link = cause_of(full(limits={NODE: 1}))
+    assert link.sentence == (
+        "The node in us-east-1a that could take the pod takes no more volumes: "
+        "node-1 (1 of 1, of claim shop/first)."
+    )
+    assert "add a node in us-east-1a" in link.remedy
+    assert "selector" not in link.sentence
+
+
+def test_the_schedulers_message_is_shown_once():
+    (chain,) = chains(full(limits={NODE: 1}))
+    assert [MESSAGE in each.proof.seen for each in chain.links] == [False, True]
+    assert chain.links[0].proof.seen == "node-1: limit 1, attached 1"
+
+
+def test_of_many_full_nodes_the_first_three_are_named():
+    names = [f"node-{number}" for number in range(1, 6)]
+    found = full(
+        limits=dict.fromkeys(names, 1),
+        attachments=tuple(on(name, "pv-first") for name in names),
+        claim_of={},
+    )
+    assert (
+        "node-1 (1 of 1), node-2 (1 of 1), node-3 (1 of 1) and 2 more" in cause_of(found).sentence
+    )
+
+
+def test_a_limit_below_that_of_other_nodes_of_the_type_is_told():
+    link = cause_of(full(limits={NODE: 1, "node-2": 25}, selector={HOST: NODE}))
+    assert "The limit of node-1 (1) is below that of another m5.large (25)" in link.sentence
+
+
+def test_a_node_with_room_that_the_scheduler_excludes_for_another_reason_is_not_called_full():
+    link = cause_of(full(limits={NODE: 1, "node-2": 25}))
+    assert "node-2 (" not in link.sentence
+    assert "1 more would have room; the scheduler names another reason" in link.sentence
+
+
+def test_attachments_that_could_not_be_read_prove_no_room():
+    found = full(
+        limits={NODE: 1, "node-2": 25},
+        selector={HOST: NODE},
+        attachments=(),
+        unread=frozenset({"list volumeattachments"}),
+    )
+    link = cause_of(found)
+    assert "node-1 (limit 1)" in link.sentence
+    assert "have room" not in link.sentence
+    assert "attached not read" in link.proof.seen
