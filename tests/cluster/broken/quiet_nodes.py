@@ -139,7 +139,8 @@ async def a_starting_pod(place: Place, pv: Json, zone: str = ZONE) -> AsyncItera
         yield attachment
         await end_pod(place, pod["metadata"]["name"])
         path = f"{ATTACHMENTS}/{attachment}"
-        if (await place.api.get(path)).get("status", {}).get("attached"):
+        found = await place.cluster.get(path)
+        if found is None or found.get("status", {}).get("attached"):
             await place.is_gone(path, 60)
         else:
             # The controller manager would wait for minutes after so many failures.
