@@ -24,6 +24,7 @@ from provisioner.inspect.doctor.check_rules import (
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.doctor.gather import Answer, Question, gather
+from provisioner.inspect.doctor.probes import Identity
 from provisioner.inspect.terminal import screen
 
 _AREAS = (
@@ -67,7 +68,8 @@ def doctor(
     """
     if role and as_controller:
         raise click.UsageError("--role and --as-controller exclude each other")
-    carry_out(_doctor(Question(target, role, as_controller, lease_namespace), output))
+    identity = Identity(target.driver, role, as_controller)
+    carry_out(_doctor(Question(target, identity, lease_namespace), output))
 
 
 async def _doctor(question: Question, output: str) -> int:

@@ -4,7 +4,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from provisioner.inspect.reading.controller_rules import COMPONENT_LABEL, NAME_LABEL, OUR_NAME
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
 from provisioner.inspect.reading.quota_rules import QuotaUse
 from provisioner.inspect.reading.setup_kind_rules import (
@@ -210,9 +209,3 @@ class Evidence:
         return not (instances and not self.cloud.instances) and not (
             volumes and not self.cloud.volumes
         )
-
-
-def webhook_pods(pods: Sequence[KubeObject]) -> list[KubeObject]:
-    """Those of the webhook, of the pods of its namespace."""
-    wanted = {NAME_LABEL: OUR_NAME, COMPONENT_LABEL: "webhook"}
-    return [each for each in pods if wanted.items() <= dict(each.labels).items()]

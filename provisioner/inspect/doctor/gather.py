@@ -14,13 +14,13 @@ from provisioner.inspect.doctor.evidence_rules import (
     Clock,
     ClusterEvidence,
     Evidence,
-    webhook_pods,
 )
 from provisioner.inspect.reading.aws import ahead_of
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controller_rules import (
     ACCOUNTS,
     at_work,
+    is_ours,
     ours,
     stock_controllers,
 )
@@ -75,14 +75,12 @@ class Question:
 
     Attributes:
         target: the cluster and the account.
-        role: the controller's, to be assumed; "" for none.
-        as_controller: whether the controller's role is assumed by its ServiceAccount's token.
+        identity: under which rights are tried.
         lease_namespace: of the controller's leases.
     """
 
     target: Target
-    role: str = ""
-    as_controller: bool = False
+    identity: probes.Identity
     lease_namespace: str = "kube-system"
 
 
@@ -100,7 +98,7 @@ async def gather(readers: Readers, question: Question) -> Answer:
     told, version = await asyncio.gather(_cluster(cluster, question), _version(cluster))
     found = replace(told, server_version=version[0])
     clocks = [version[1]] if version[1] is not None else []
-    cloud, cloud_gaps, calls, aws_clocks = await probes.ask(readers, found, question_of(question))
+    cloud, cloud_gaps, calls, aws_clocks = await probes.ask(readers, found, question.identity)
     gaps = {_plural(each): each for each in cluster.gaps} | cloud_gaps
     seen = Evidence(
         driver=question.target.driver,
@@ -131,25 +129,17 @@ async def looked_again(cluster: Cluster, seen: Evidence) -> Evidence:
     return replace(seen, cluster=replace(seen.cluster, later_attachments=later))
 
 
-def question_of(question: Question) -> probes.Identity:
-    """Under whose identity rights are tried."""
-    return probes.Identity(question.target.driver, question.role, question.as_controller)
-
-
 async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     # All at once; below, each has its answer already (``Cluster`` asks nothing twice).
     await asyncio.gather(*(cluster.every(each) for each in _KINDS))
     driver = question.target.driver
     deployments, webhooks = await cluster.every(DEPLOYMENTS), await _webhooks(cluster)
-    names = (*lease_names(driver), SNAPSHOT_LEASE)
+    namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
     mine = ours(deployments, _CONTROLLER)
-    leases = await _by_name(
-        cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
-    )
+    leases = await _leases(cluster, question)
     cluster_id = await cluster_id_of(cluster, mine[0]) if mine else None
     account = await _account(cluster, at_work(deployments, _holders(leases, driver)))
     controllers = [*mine, *stock_controllers(deployments)]
-    accounts = await _accounts(cluster, controllers)
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
         csi_nodes=await cluster.every(CSI_NODES),
@@ -163,18 +153,25 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         snapshot_classes=await cluster.every(SNAPSHOT_CLASSES),
         leases=leases,
         webhooks=webhooks,
-        slices=await _slices(cluster, webhooks),
-        secret=await _secret(cluster, webhooks),
-        unchecked=await _unchecked(cluster, webhooks),
+        slices=await _slices(cluster, namespaces),
+        secret=await _secret(cluster, namespaces),
+        unchecked=await _unchecked(cluster, namespaces),
         custom_resources=await _by_name(
             cluster.one(CUSTOM_RESOURCES, name) for name in SNAPSHOT_CRDS
         ),
         deployments=deployments,
         daemon_sets=await cluster.every(DAEMON_SETS),
-        accounts=accounts,
+        accounts=await _accounts(cluster, controllers),
         account=account,
         cluster_id=cluster_id,
         controller_regions=await _regions(cluster, controllers),
+    )
+
+
+async def _leases(cluster: Cluster, question: Question) -> dict[str, SeenLease]:
+    names = (*lease_names(question.target.driver), SNAPSHOT_LEASE)
+    return await _by_name(
+        cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
     )
 
 
@@ -189,27 +186,23 @@ async def _webhooks(cluster: Cluster) -> list[Any]:
     return [each for some in found for each in some if webhook_rules.is_ours(each)]
 
 
-async def _slices(cluster: Cluster, webhooks: list[Any]) -> list[EndpointSlice]:
-    services = webhook_rules.services_of(webhooks)
-    namespaces = sorted({namespace for namespace, _ in services})
+async def _slices(cluster: Cluster, namespaces: list[str]) -> list[EndpointSlice]:
     found = await asyncio.gather(
         *(cluster.every(ENDPOINT_SLICES, namespace=each) for each in namespaces)
     )
     return [each for some in found for each in some]
 
 
-async def _secret(cluster: Cluster, webhooks: list[Any]) -> DataObject | None:
+async def _secret(cluster: Cluster, namespaces: list[str]) -> DataObject | None:
     """Only its certificate is looked at, but the right to read it is one to its key as well."""
-    namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
     found = [await cluster.one(SECRETS, webhook_rules.SECRET, each) for each in namespaces]
     return next((each for each in found if each is not None), None)
 
 
-async def _unchecked(cluster: Cluster, webhooks: list[Any]) -> dict[str, float] | None:
+async def _unchecked(cluster: Cluster, namespaces: list[str]) -> dict[str, float] | None:
     """What the webhook's pods count; None unless all of them can be asked."""
-    namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
     found = [await cluster.every(NAMED_PODS, namespace=each) for each in namespaces]
-    pods = webhook_pods([each for some in found for each in some])
+    pods = [each for some in found for each in some if is_ours(each, "webhook")]
     paths = [
         f"/api/v1/namespaces/{each.metadata.namespace}/pods/{each.name}:{_METRICS_PORT}/proxy/metrics"
         for each in pods

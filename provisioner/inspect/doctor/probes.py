@@ -44,7 +44,13 @@ _KEY_PARAMETER = "kmskeyid"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Under whose identity rights are tried, and for which driver."""
+    """Under whose identity rights are tried, and for which driver.
+
+    Attributes:
+        driver: its name.
+        role: the controller's, to be assumed; "" for none.
+        as_controller: whether the controller's role is assumed by its ServiceAccount's token.
+    """
 
     driver: str
     role: str = ""

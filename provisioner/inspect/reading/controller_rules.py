@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from provisioner.inspect.reading.setup_kind_rules import Container, DataObject, Variable, Workload
+from provisioner.model.meta import KubeObject
 
 OUR_NAME = "ebs-provisioner"
 OUR_HOLDER = f"{OUR_NAME}_"
@@ -32,11 +33,13 @@ ConfigMaps = Mapping[str, DataObject]
 
 def ours(workloads: Iterable[Workload], component: str) -> list[Workload]:
     """Workloads of this project: ``controller``, ``webhook`` or ``node``."""
-    return [
-        each
-        for each in workloads
-        if each.labels.get(NAME_LABEL) == OUR_NAME and each.labels.get(COMPONENT_LABEL) == component
-    ]
+    return [each for each in workloads if is_ours(each, component)]
+
+
+def is_ours(obj: KubeObject, component: str) -> bool:
+    """Whether a workload or a pod is a component of this project."""
+    labels = obj.labels
+    return labels.get(NAME_LABEL) == OUR_NAME and labels.get(COMPONENT_LABEL) == component
 
 
 def stock_controllers(workloads: Iterable[Workload]) -> list[Workload]:

@@ -4,6 +4,7 @@ from datetime import datetime
 
 from provisioner.inspect.explain.view_rules import ControllerView, Lease
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.controller_rules import is_ours
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS
 from provisioner.inspect.reading.setup_kinds import SEEN_LEASES
@@ -41,12 +42,9 @@ async def _lease(cluster: Cluster, name: str, namespace: str) -> Lease | None:
 
 
 async def _pods(cluster: Cluster) -> list[WatchedPod]:
-    found: list[WatchedPod] = []
-    for namespace in _NAMESPACES:
-        for pod in await cluster.every(WATCHED_PODS, namespace=namespace):
-            labels = pod.labels
-            ours = labels.get("app.kubernetes.io/name") == "ebs-provisioner"
-            is_ours = ours and labels.get("app.kubernetes.io/component") == "controller"
-            if is_ours or labels.get("app") == _STOCK:
-                found.append(pod)
-    return found
+    return [
+        pod
+        for namespace in _NAMESPACES
+        for pod in await cluster.every(WATCHED_PODS, namespace=namespace)
+        if is_ours(pod, "controller") or pod.labels.get("app") == _STOCK
+    ]

@@ -6,6 +6,7 @@ from provisioner.controller.nodes.dead_node_rules import registered_instance
 from provisioner.inspect.explain.view_rules import NodeView
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.controller_rules import is_ours
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS
 from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PERSISTENT_VOLUMES
@@ -58,14 +59,7 @@ async def _attachments(cluster: Cluster, driver: str, name: str) -> list[Attachm
 async def _plugins(cluster: Cluster, name: str) -> list[WatchedPod]:
     """Pods of a node plugin, ours or the stock driver's, on a node."""
     pods = await cluster.every(WATCHED_PODS, field_selector=f"spec.nodeName={name}")
-    return [each for each in pods if _is_plugin(each)]
-
-
-def _is_plugin(pod: WatchedPod) -> bool:
-    labels = pod.labels
-    ours = labels.get("app.kubernetes.io/name") == "ebs-provisioner"
-    is_ours = ours and labels.get("app.kubernetes.io/component") == "node"
-    return is_ours or labels.get("app") == _STOCK_PLUGIN
+    return [e for e in pods if is_ours(e, "node") or e.labels.get("app") == _STOCK_PLUGIN]
 
 
 async def _volume_of(cluster: Cluster, driver: str, attachment: Attachment) -> str:
