@@ -100,7 +100,11 @@ async def wrong_affinity(place: Place) -> AsyncIterator[str]:
     await asyncio.to_thread(place.cluster.ec2.delete_volume, VolumeId=made)
 
 
-@broken("An old VolumeAttachment keeps a finalizer that nobody removes", "AttachmentStuck")
+@broken(
+    "An old VolumeAttachment keeps a finalizer that nobody removes",
+    "AttachmentStuck",
+    words=(f"finalizer {HOLD} keeps it", "is available", f"the owner of {HOLD}", "kubectl patch"),
+)
 @asynccontextmanager
 async def attachment_of_nobody(place: Place) -> AsyncIterator[str]:
     """The volume has left the node in EC2, and its VolumeAttachment is in the way of the next."""
