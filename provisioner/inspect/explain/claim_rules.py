@@ -10,6 +10,7 @@ from provisioner.controller.provisioning import plan_rules
 from provisioner.inspect.explain import (
     controller_rules,
     growth_rules,
+    key_rules,
     reason_rules,
     refusal_rules,
     source_rules,
@@ -371,7 +372,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
     last, failed = newest(said, _FAILED, _GOES_ON), _failed(about)
     # Each try says that it goes on before it fails again.
     if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
-        return [Chain((_failure(failed), _pending_link(about)))]
+        return [Chain((_failure(view, about, failed), _pending_link(about)))]
     if not is_worked_on:
         return []
     if last is not None:
@@ -408,8 +409,10 @@ def _failed(about: ClaimView) -> Said | None:
     return newest(_said(about), _FAILED)
 
 
-def _failure(said: Said) -> Link:
+def _failure(view: View, about: ClaimView, said: Said) -> Link:
     """What EC2 or the controller refuses."""
+    if said.reason is Reason.KEY_UNUSABLE:
+        return key_rules.link(said, key_rules.of_claim(view, about))
     if (node := _UNREGISTERED.search(said.text)) is not None:
         return Link(
             Cause.DRIVER_NOT_REGISTERED,
@@ -422,12 +425,13 @@ def _failure(said: Said) -> Link:
     link = reason_rules.link_of(said, Cause.NOT_CREATED)
     if said.reason is not Reason.VOLUME_NOT_FOUND:
         return link
+    key = key_rules.of_claim(view, about)
     return replace(
         link,
-        sentence="EC2 has created the volume and taken it back, most often because the role may "
-        "not use its KMS key.",
+        sentence="EC2 has created the volume and taken it back, most often because the "
+        f"controller's role may not use its key: {key.words}.",
         remedy="Allow the controller's role to use the key; docs/reference/iam.md has the rights.",
-        command="kubectl ebs doctor",
+        command="kubectl ebs doctor --as-controller",
     )
 
 
