@@ -94,6 +94,7 @@ class Owner(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One of ``metadata.ownerReferences``."""
 
     kind: str = ""
+    name: str = ""
     uid: str = ""
 
 

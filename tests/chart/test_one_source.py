@@ -85,6 +85,11 @@ def plain(each: Json) -> Json:
     labels = {k: v for k, v in metadata.pop("labels", {}).items() if k not in ADDED_LABELS}
     # The kustomizations label workloads only.
     labels.pop(NAME, None)
+    if each["kind"] == "Namespace":
+        # Only Helm deletes by itself what it no longer finds in a chart.
+        annotations = dict(metadata.pop("annotations", {}))
+        assert annotations.pop("helm.sh/resource-policy", "keep") == "keep"
+        metadata |= {"annotations": annotations} if annotations else {}
     if each["kind"] == "ConfigMap":
         metadata["name"] = HASHED.sub("", metadata["name"])
     if "webhooks" in each:  # kustomize puts one that it has patched first

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 import yaml
 
-from provisioner.cli import controller
+from provisioner.cli import commands, controller
 from provisioner.node.commands import node
 from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, helm, one, refusal, rendered
+from webhook.cli import commands as webhook_commands
 from webhook.cli import serve
 
 Json = dict[str, Any]
@@ -16,11 +17,15 @@ pytestmark = built
 BIG = {"nodeSelector": {"size": "big"}}
 
 
-def required(key: str, operator: str, value: str) -> Json:
+def required(key: str, operator: str, *values: str) -> Json:
     """An affinity to nodes by one label."""
-    term = {"matchExpressions": [{"key": key, "operator": operator, "values": [value]}]}
-    terms = {"nodeSelectorTerms": [term]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+    return of_terms([{"key": key, "operator": operator, "values": [*values]}])
+
+
+def of_terms(*terms: list[Json]) -> Json:
+    """An affinity to nodes that meet all expressions of one of these terms."""
+    asked = {"nodeSelectorTerms": [{"matchExpressions": each} for each in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": asked}}
 
 
 CASES: dict[str, tuple[Json, str]] = {
@@ -85,7 +90,7 @@ CASES: dict[str, tuple[Json, str]] = {
     ),
     "two groups on the same nodes": (
         {"additionalDaemonSets": {"big": BIG, "large": BIG}},
-        "additionalDaemonSets.big and additionalDaemonSets.large select the same nodes",
+        "additionalDaemonSets.big and additionalDaemonSets.large can select the same nodes",
     ),
     "a group that cannot be left out by itself": (
         {"additionalDaemonSets": {"big": {"nodeSelector": {"size": "big", "zone": "a"}}}},
@@ -102,9 +107,41 @@ CASES: dict[str, tuple[Json, str]] = {
         {"additionalDaemonSets": {"big": {"affinity": required("size", "In", "big")}}},
         "additionalDaemonSets.big selects by its affinity alone",
     ),
+    "a group by an affinity to what node selects": (
+        {
+            "node": {"nodeSelector": {"size": "big"}},
+            "additionalDaemonSets": {"big": {"affinity": required("size", "In", "big")}},
+        },
+        "additionalDaemonSets.big selects by its affinity alone",
+    ),
+    "a group by an affinity to what node's affinity allows": (
+        {
+            "node": {"affinity": required("size", "NotIn", "small")},
+            "additionalDaemonSets": {"big": {"affinity": required("size", "In", "big", "small")}},
+        },
+        "additionalDaemonSets.big selects by its affinity alone",
+    ),
+    "a group of whose terms one is on node's nodes": (
+        {
+            "node": {"affinity": required("size", "NotIn", "big")},
+            "additionalDaemonSets": {
+                "big": {
+                    "affinity": of_terms(
+                        [{"key": "size", "operator": "In", "values": ["big"]}],
+                        [{"key": "arch", "operator": "In", "values": ["arm64"]}],
+                    )
+                }
+            },
+        },
+        "additionalDaemonSets.big selects by its affinity alone",
+    ),
+    "two groups by different labels": (
+        {"additionalDaemonSets": {"arm": {"nodeSelector": {"arch": "arm64"}}, "big": BIG}},
+        "additionalDaemonSets.arm and additionalDaemonSets.big can select the same nodes",
+    ),
     "a group by what node selects": (
         {"node": {"nodeSelector": {"size": "big"}}, "additionalDaemonSets": {"big": BIG}},
-        "additionalDaemonSets.big and node select the same nodes",
+        "additionalDaemonSets.big and node can select the same nodes",
     ),
     "an account of a group": (
         {"additionalDaemonSets": {"big": {**BIG, "serviceAccount": {"name": "mine"}}}},
@@ -137,6 +174,56 @@ CASES: dict[str, tuple[Json, str]] = {
     "a port to which no Service leads": (
         {"webhook": {"enabled": True, "additionalArgs": ["--listen=:9443"]}},
         "webhook.additionalArgs: --listen is set by the chart",
+    ),
+    "two leaders": (
+        {"controller": {"additionalArgs": ["--no-leader-elect"]}},
+        "controller.additionalArgs: --no-leader-elect is set by the chart",
+    ),
+    "two leaders by a variable": (
+        {
+            "controller": {
+                "env": [{"name": "EBS_PROVISIONER_CONTROLLER_LEADER_ELECT", "value": "false"}]
+            }
+        },
+        "controller.env: EBS_PROVISIONER_CONTROLLER_LEADER_ELECT is set by the chart, because its other objects depend on it: two replicas would work at the same time",
+    ),
+    "two ids of a cluster": (
+        {"controller": {"additionalArgs": ["--cluster-id=other"]}},
+        "controller.additionalArgs: --cluster-id is set by the chart, because its other objects depend on it: set controller.k8sTagClusterId",
+    ),
+    "another driver by a variable": (
+        {"controller": {"env": [{"name": "EBS_PROVISIONER_CONTROLLER_DRIVER_NAME", "value": "x"}]}},
+        "controller.env: EBS_PROVISIONER_CONTROLLER_DRIVER_NAME is set by the chart",
+    ),
+    "another path by a variable": (
+        {"node": {"env": [{"name": "EBS_PROVISIONER_NODE_KUBELET_DIR", "value": "/x"}]}},
+        "node.env: EBS_PROVISIONER_NODE_KUBELET_DIR is set by the chart",
+    ),
+    "another path by a variable of a group": (
+        {
+            "additionalDaemonSets": {
+                "big": {**BIG, "env": [{"name": "EBS_PROVISIONER_NODE_KUBELET_DIR", "value": "/x"}]}
+            }
+        },
+        "additionalDaemonSets.big.env: EBS_PROVISIONER_NODE_KUBELET_DIR is set by the chart",
+    ),
+    "another port by a variable": (
+        {
+            "webhook": {
+                "enabled": True,
+                "env": [{"name": "EBS_WEBHOOK_SERVE_LISTEN", "value": ":1"}],
+            }
+        },
+        "webhook.env: EBS_WEBHOOK_SERVE_LISTEN is set by the chart",
+    ),
+    "two regions": (
+        {
+            "controller": {
+                "region": "eu-central-1",
+                "env": [{"name": "AWS_REGION", "value": "eu-west-1"}],
+            }
+        },
+        "controller.env: AWS_REGION is set by the chart, because its other objects depend on it: set controller.region",
     ),
     "two plugins while a node updates": (
         {"node": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}},
@@ -402,6 +489,26 @@ def test_the_nodes_of_groups_are_left_to_them(selector: Json):
     assert apart not in expressions(objects, "ebs-provisioner-node-big")
 
 
+@pytest.mark.parametrize("created", [True, False], ids=["created", "left"])
+def test_a_namespace_is_kept_when_helm_no_longer_renders_it(*, created: bool):
+    """It may hold what others have put there since; Helm would delete all of it."""
+    values = {
+        "node": {"createNamespace": created},
+        "webhook": {
+            "enabled": True,
+            "hostNetwork": True,
+            "namespaceOverride": "" if created else "ebs-webhook",
+        },
+    }
+
+    namespaces = [each["metadata"] for each in rendered(values) if each["kind"] == "Namespace"]
+
+    names = {each["name"] for each in namespaces}
+    assert names == ({"ebs-provisioner-node", "ebs-webhook"} if created else set())
+    for each in namespaces:
+        assert each["annotations"] == {"helm.sh/resource-policy": "keep"}
+
+
 def test_groups_that_share_no_node_are_left_as_they_are():
     selected = rendered(
         {"node": {"nodeSelector": {"size": "small"}}, "additionalDaemonSets": {"big": BIG}}
@@ -415,6 +522,37 @@ def test_groups_that_share_no_node_are_left_as_they_are():
         {"node": {"affinity": others}, "additionalDaemonSets": {"big": {"affinity": big}}}
     )
     assert [each["operator"] for each in expressions(liked, "ebs-provisioner-node")] == ["NotIn"]
+
+
+@pytest.mark.parametrize(
+    ("one_is", "other_is"),
+    [
+        (required("size", "In", "big", "huge"), required("size", "NotIn", "huge", "big", "small")),
+        (required("size", "In", "big"), required("size", "In", "small")),
+        (required("size", "In", "big"), required("size", "DoesNotExist")),
+        (required("size", "Exists"), required("size", "DoesNotExist")),
+    ],
+    ids=["in and not in", "in others", "in and absent", "there and absent"],
+)
+def test_groups_whose_affinities_exclude_each_other_are_accepted(one_is: Json, other_is: Json):
+    for mine, theirs in ((one_is, other_is), (other_is, one_is)):
+        assert rendered(
+            {"node": {"affinity": mine}, "additionalDaemonSets": {"big": {"affinity": theirs}}}
+        )
+
+
+def test_each_of_several_terms_is_compared():
+    """Nodes that meet any of them are selected."""
+    large = of_terms(
+        [{"key": "size", "operator": "In", "values": ["big"]}],
+        [
+            {"key": "arch", "operator": "Exists"},
+            {"key": "size", "operator": "In", "values": ["huge"]},
+        ],
+    )
+    others = {"affinity": required("size", "NotIn", "big", "huge")}
+
+    assert rendered({"node": others, "additionalDaemonSets": {"large": {"affinity": large}}})
 
 
 def test_the_selectors_of_groups_share_no_pod():
@@ -432,7 +570,26 @@ def test_the_options_that_arguments_are_held_to_are_those_of_the_programs():
     for name, command in {"controller": controller, "node": node, "webhook": serve}.items():
         options = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
         assert set(known[name].split()) == options
-        assert known["set"][name].keys() < options
+        held = {each for each in known["set"][name] if each.startswith("--")}
+        assert held < options
+        assert known["set"][name].keys() - held <= {"AWS_REGION"}
+        # `env` is held to them by the names of their variables.
+        named = {word: each.name or "" for each in command.params for word in each.opts}
+        for option in held & named.keys():
+            assert f"--{named[option].replace('_', '-')}" == option
+
+
+def test_each_option_that_the_chart_sets_has_its_variable():
+    known = yaml.safe_load((CHART_FOLDER / "options.yaml").read_text())
+    programs = {
+        "controller": (commands, controller),
+        "node": (commands, node),
+        "webhook": (webhook_commands, serve),
+    }
+
+    for name, (group, command) in programs.items():
+        prefix = f"{group.context_settings['auto_envvar_prefix']}_{command.name}".upper()
+        assert known["variables"][name] == f"{prefix}_"
 
 
 def test_the_nodes_metadata_are_left_alone_if_only_kubernetes_is_asked():

@@ -1,6 +1,5 @@
 """The chart, installed by Helm through a real API server; KWOK pretends to run its pods."""
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,7 +10,6 @@ import pytest_asyncio
 import yaml
 
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.sandbox.control_plane import until
 from provisioner.sandbox.installation import MANIFESTS
 from provisioner.sandbox.up import Sandbox
 from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, rendered
@@ -23,6 +21,8 @@ Json = dict[str, Any]
 pytestmark = built
 
 NODES = "ebs-provisioner-node"
+WEBHOOKS = "ebs-webhook"
+OURS = "--selector=app.kubernetes.io/name=ebs-provisioner"
 SERVER_DRY_RUN = "--dry-run=server"
 
 
@@ -44,6 +44,7 @@ async def releases(own: Sandbox, tmp_path: Path) -> AsyncIterator[Releases]:
     await running.kubectl("apply", "-f", "-", text=namespace)
     yield running
     await running.helm("uninstall", RELEASE, "-n", NAMESPACE, "--ignore-not-found", "--wait")
+    await running.kubectl("delete", "namespaces", NODES, WEBHOOKS, "--ignore-not-found")
 
 
 VALUES: dict[str, Json] = {
@@ -76,7 +77,7 @@ VALUES: dict[str, Json] = {
 
 
 async def test_the_api_server_accepts_every_object(releases: Releases):
-    there = (NODES, "ebs-webhook")
+    there = (NODES, WEBHOOKS)
     made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": each}} for each in there]
     await releases.kubectl("apply", "-f", "-", text=yaml.safe_dump_all(made))
     version = (await releases.version()).removeprefix("v")
@@ -182,7 +183,8 @@ async def test_what_a_kustomization_made_is_taken_over(releases: Releases):
     before = await releases.get("deployment", "ebs-provisioner-controller", "-n", NAMESPACE)
 
     # Their fields are those of kubectl's client-side apply.
-    await releases.run("install", None, "--take-ownership", "--force-conflicts")
+    left = {"node": {"createNamespace": False}}
+    await releases.run("install", left, "--take-ownership", "--force-conflicts")
 
     after = await releases.get("deployment", "ebs-provisioner-controller", "-n", NAMESPACE)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
@@ -376,9 +378,46 @@ async def test_an_uninstall_leaves_volumes_and_says_what_it_keeps(releases: Rele
     assert await releases.get("pv", "films")
     assert await releases.get("secret", "ebs-webhook-tls", "-n", NAMESPACE)
 
-    async def gone() -> bool:
-        found = await releases.get("namespace")
-        return NODES not in [each["metadata"]["name"] for each in found["items"]]
-
-    await asyncio.wait_for(until(gone), 60)
+    # Of the node plugin's namespace, only what is ours is gone.
+    assert (await releases.get("daemonsets,configmaps", "-n", NODES, OURS))["items"] == []
+    assert "deletionTimestamp" not in (await releases.get("namespace", NODES))["metadata"]
     await releases.kubectl("delete", "pv", "films")
+
+
+async def test_what_others_put_into_a_namespace_of_the_chart_outlives_it(releases: Releases):
+    await releases.run("install")
+    await releases.kubectl("create", "configmap", "theirs", "-n", NODES)
+
+    await releases.run("upgrade", {"node": {"createNamespace": False}})
+
+    assert (await releases.get("daemonset", NODES, "-n", NODES))["status"]
+    code, _, errors = await releases.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait")
+    assert code == 0, errors
+    found = await releases.get("namespace", NODES)
+    assert "deletionTimestamp" not in found["metadata"]
+    assert await releases.get("configmap", "theirs", "-n", NODES)
+    # The same release may have it again.
+    await releases.run("install")
+
+
+async def test_a_namespace_of_somebody_else_is_left_to_them(releases: Releases):
+    await releases.kubectl("create", "namespace", "storage-team")
+    await releases.kubectl("create", "namespace", WEBHOOKS)
+    taken: Json = {"webhook": {"enabled": True, "hostNetwork": True}}
+    taken["node"] = {"namespaceOverride": "storage-team"}
+    try:
+        said = await releases.refused("install", taken, "--take-ownership", SERVER_DRY_RUN)
+        for name, instead in (
+            ("storage-team", "node.createNamespace=false"),
+            (WEBHOOKS, f"webhook.namespaceOverride={WEBHOOKS}"),
+        ):
+            assert (
+                f"- namespace {name} exists, and this release has not created it: set {instead}, "
+                "and allow privileged pods there" in said
+            )
+
+        taken["node"]["createNamespace"] = False
+        taken["webhook"]["namespaceOverride"] = WEBHOOKS
+        await releases.run("install", taken, SERVER_DRY_RUN)
+    finally:
+        await releases.kubectl("delete", "namespace", "storage-team")

@@ -91,6 +91,16 @@ automountServiceAccountToken: {{ .account.automountServiceAccountToken }}
 {{- end }}
 {{- end }}
 
+{{- /* "true" if the chart creates it. */}}
+{{- define "ebs.createsNodeNamespace" -}}
+{{- $name := include "ebs.nodeNamespace" . }}
+{{- if and .Values.node.enableLinux .Values.node.createNamespace (ne $name .Release.Namespace) (not (hasPrefix "kube-" $name)) }}true{{ end }}
+{{- end }}
+
+{{- define "ebs.createsWebhookNamespace" -}}
+{{- with .Values.webhook }}{{ if and .enabled .hostNetwork (not .namespaceOverride) }}true{{ end }}{{ end }}
+{{- end }}
+
 {{- /* A namespace whose pods may do all on their host. Takes (dict "name" … "root" $). */}}
 {{- define "ebs.privilegedNamespace" -}}
 ---
@@ -103,4 +113,7 @@ metadata:
     pod-security.kubernetes.io/enforce: privileged
     pod-security.kubernetes.io/audit: privileged
     pod-security.kubernetes.io/warn: privileged
+  annotations:
+    # Helm would delete all that others have put there since.
+    helm.sh/resource-policy: keep
 {{- end }}

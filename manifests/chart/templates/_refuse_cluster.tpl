@@ -4,6 +4,7 @@
 {{- if lookup "v1" "Namespace" "" "kube-system" }}
 {{- $wrong = concat
   (fromJsonArray (include "ebs.refuse.releases" .))
+  (fromJsonArray (include "ebs.refuse.namespaces" .))
   (fromJsonArray (include "ebs.refuse.besideStock" .))
   (fromJsonArray (include "ebs.refuse.kinds" .))
   (fromJsonArray (include "ebs.refuse.versions" .)) }}
@@ -37,6 +38,26 @@
 {{- $wrong = append $wrong (printf "the CSIDriver ebs.csi.aws.com belongs to the release %s: set csiDriver.create=false as long as that release keeps it (docs/migrate.md)" $owner) }}
 {{- end }}
 {{- toJson ($wrong | uniq) }}
+{{- end }}
+
+{{- /* A namespace of somebody else gets no labels that let its pods do all on their host. */}}
+{{- define "ebs.refuse.namespaces" -}}
+{{- $wrong := list }}
+{{- $created := dict }}
+{{- if include "ebs.createsNodeNamespace" . }}{{ $_ := set $created (include "ebs.nodeNamespace" .) "node.createNamespace=false" }}{{ end }}
+{{- if include "ebs.createsWebhookNamespace" . }}
+{{- $name := include "ebs.webhookNamespace" . }}
+{{- $_ := set $created $name (printf "webhook.namespaceOverride=%s" $name) }}
+{{- end }}
+{{- range $name, $instead := $created }}
+{{- with lookup "v1" "Namespace" "" $name }}
+{{- $notes := .metadata.annotations | default dict }}
+{{- if or (ne (get $notes "meta.helm.sh/release-name") $.Release.Name) (ne (get $notes "meta.helm.sh/release-namespace") $.Release.Namespace) }}
+{{- $wrong = append $wrong (printf "namespace %s exists, and this release has not created it: set %s, and allow privileged pods there (kubectl label namespace %s pod-security.kubernetes.io/enforce=privileged)" $name $instead $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $wrong }}
 {{- end }}
 
 {{- /* aws-ebs-csi-driver is in kube-system (EKS's add-on), or where its release is. */}}
@@ -86,7 +107,7 @@
 
 {{- define "ebs.refuse.versions" -}}
 {{- $wrong := list }}
-{{- range $where := list (list "Deployment" .Release.Namespace "ebs-provisioner-controller") (list "DaemonSet" (include "ebs.nodeNamespace" .) "ebs-provisioner-node") }}
+{{- range $where := list (list "Deployment" .Release.Namespace "ebs-provisioner-controller") (list "DaemonSet" (include "ebs.nodeNamespace" .) "ebs-provisioner-node") (list "Deployment" (include "ebs.webhookNamespace" .) "ebs-webhook") }}
 {{- $workload := lookup "apps/v1" (index $where 0) (index $where 1) (index $where 2) }}
 {{- $was := get ((($workload).metadata).labels | default dict) "app.kubernetes.io/version" }}
 {{- if and $was (not $.Values.allowSkippedVersions) (regexMatch "^[0-9]+\\.[0-9]+\\." $was) }}

@@ -93,104 +93,31 @@
 {{- end }}
 
 {{- /* Arguments that the program does not know, as another's, would end it at its start; those that the
-chart sets would contradict its other objects. Takes (dict "path" … "program" … "values" … "root" $). */}}
+chart sets, as arguments or as variables, would contradict its other objects. `envFrom` is not read.
+Takes (dict "path" … "program" … "values" … "root" $). */}}
 {{- define "ebs.refuse.arguments" -}}
 {{- $wrong := list }}
 {{- $file := fromYaml (.root.Files.Get "options.yaml") }}
 {{- $known := splitList " " (get $file .program) }}
 {{- $set := get $file.set .program }}
+{{- $prefix := get $file.variables .program }}
+{{- $depends := "is set by the chart, because its other objects depend on it" }}
 {{- range .values.additionalArgs }}
 {{- $option := first (splitList "=" .) }}
 {{- if not (has $option $known) }}
 {{- $wrong = append $wrong (printf "%s.additionalArgs: %s is no option of this program, docs/reference/options.md lists them" $.path $option) }}
 {{- else if hasKey $set $option }}
-{{- $wrong = append $wrong (printf "%s.additionalArgs: %s is set by the chart, because its other objects depend on it: %s" $.path $option (get $set $option)) }}
+{{- $wrong = append $wrong (printf "%s.additionalArgs: %s %s: %s" $.path $option $depends (get $set $option)) }}
+{{- end }}
+{{- end }}
+{{- range .values.env }}
+{{- $option := .name }}
+{{- if hasPrefix $prefix .name }}{{ $option = printf "--%s" (trimPrefix $prefix .name | lower | replace "_" "-") }}{{ end }}
+{{- if hasKey $set $option }}
+{{- $wrong = append $wrong (printf "%s.env: %s %s: %s" $.path .name $depends (get $set $option)) }}
 {{- end }}
 {{- end }}
 {{- toJson $wrong }}
-{{- end }}
-
-{{- define "ebs.refuse.metadata" -}}
-{{- $wrong := list }}
-{{- if not (has (.values.metadataSources | default "") (list "" "imds" "imds,kubernetes" "kubernetes")) }}
-{{- $wrong = append $wrong (printf "%s.metadataSources is %q: the node plugin asks the instance's metadata, then the Node object (\"\" or \"imds,kubernetes\"), or only the latter (\"kubernetes\")" .path .values.metadataSources) }}
-{{- end }}
-{{- toJson $wrong }}
-{{- end }}
-
-{{- /* A group on nodes that `node` has too. Takes (dict "name" … "group" … "root" $). */}}
-{{- define "ebs.refuse.overlap" -}}
-{{- $wrong := list }}
-{{- $found := fromJson (include "ebs.groupLabels" .) }}
-{{- /* Keys that both name are taken for a difference, except one that is in node's default. */}}
-{{- $kept := toJson (.root.Values.node.affinity | default dict) }}
-{{- $names := keys $found.labels }}
-{{- range regexFindAll "\"key\":\"[^\"]+\"" (toJson (.group.affinity | default dict)) -1 }}
-{{- $names = append $names (trimSuffix "\"" (trimPrefix "\"key\":\"" .)) }}
-{{- end }}
-{{- $apart := $found.apart }}
-{{- range without $names "eks.amazonaws.com/compute-type" }}
-{{- if or (contains (quote .) $kept) (hasKey ($.root.Values.node.nodeSelector | default dict) .) }}{{ $apart = true }}{{ end }}
-{{- end }}
-{{- /* Without either, it selects what `node` does, which has its own sentence. */}}
-{{- if and (not $apart) (ne (len $found.labels) 1) (or $found.labels .group.affinity) }}
-{{- $by := gt (len $found.labels) 1 | ternary "selects by more than one label" "selects by its affinity alone" }}
-{{- $wrong = append $wrong (printf "additionalDaemonSets.%s %s, so `node` cannot leave its nodes out by itself: give node a nodeSelector or an affinity without them" .name $by) }}
-{{- end }}
-{{- toJson $wrong }}
-{{- end }}
-
-{{- define "ebs.refuse.nodes" -}}
-{{- $wrong := list }}
-{{- $seen := dict }}
-{{- $groups := dict "node" .Values.node }}
-{{- range $name, $group := .Values.additionalDaemonSets }}
-{{- $merged := mergeOverwrite (deepCopy $.Values.node) (deepCopy ($group | default dict)) }}
-{{- $_ := set $groups (printf "additionalDaemonSets.%s" $name) $merged }}
-{{- $own := $group | default dict }}
-{{- if not (or $own.nodeSelector $own.affinity) }}
-{{- $wrong = append $wrong (printf "additionalDaemonSets.%s has no nodeSelector or affinity of its own, so it would run on the nodes of `node` too: two node plugins on a node answer on the same socket" $name) }}
-{{- else }}
-{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.overlap" (dict "name" $name "group" $own "root" $))) }}
-{{- end }}
-{{- if $own.serviceAccount }}
-{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.serviceAccount: all groups have the account of `node`, set node.serviceAccount" $name) }}
-{{- end }}
-{{- if and (hasKey $own "enableLinux") (ne $own.enableLinux $.Values.node.enableLinux) }}
-{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.enableLinux is %v, and node.enableLinux is %v: all groups are installed or none; remove a group that you do not want" $name $own.enableLinux $.Values.node.enableLinux) }}
-{{- end }}
-{{- if and $own.namespaceOverride (ne $own.namespaceOverride $.Values.node.namespaceOverride) }}
-{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.namespaceOverride: all groups are in the namespace of `node`" $name) }}
-{{- end }}
-{{- end }}
-{{- range $path, $group := $groups }}
-{{- $limit := not (or (kindIs "invalid" $group.volumeAttachLimit) (lt (int $group.volumeAttachLimit) 0)) }}
-{{- $reserved := not (or (kindIs "invalid" $group.reservedVolumeAttachments) (lt (int $group.reservedVolumeAttachments) 0)) }}
-{{- if and $limit $reserved }}
-{{- $wrong = append $wrong (printf "%s: volumeAttachLimit and reservedVolumeAttachments exclude each other: the first is the number, the second is taken off the instance type's" $path) }}
-{{- end }}
-{{- if not (hasPrefix "/" $group.kubeletPath) }}
-{{- $wrong = append $wrong (printf "%s.kubeletPath is %q: expected an absolute path, kubelet's --root-dir" $path $group.kubeletPath) }}
-{{- end }}
-{{- if (($group.updateStrategy).rollingUpdate).maxSurge }}
-{{- $wrong = append $wrong (printf "%s.updateStrategy.rollingUpdate.maxSurge must be 0: two node plugins on a node answer on the same socket" $path) }}
-{{- end }}
-{{- $selector := toJson (dict "labels" $group.nodeSelector "affinity" $group.affinity) }}
-{{- if hasKey $seen $selector }}
-{{- $wrong = append $wrong (printf "%s and %s select the same nodes: two node plugins on a node answer on the same socket" (get $seen $selector) $path) }}
-{{- end }}
-{{- /* `node` without a nodeSelector leaves them their nodes; a group without one has its own sentence. */}}
-{{- if or $group.nodeSelector (and (ne $path "node") (ne (toJson $group.affinity) (toJson $.Values.node.affinity))) }}
-{{- $_ := set $seen $selector $path }}
-{{- end }}
-{{- $given := eq $path "node" | ternary $.Values.node (get ($.Values.additionalDaemonSets | default dict) (trimPrefix "additionalDaemonSets." $path)) }}
-{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" $path "program" "node" "values" ($given | default dict) "root" $))) }}
-{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.metadata" (dict "path" $path "values" ($given | default dict)))) }}
-{{- end }}
-{{- if and .Values.nodeComponentOnly (not .Values.node.enableLinux) (not .Values.webhook.enabled) }}
-{{- $wrong = append $wrong "nodeComponentOnly=true and node.enableLinux=false leave nothing to install" }}
-{{- end }}
-{{- toJson ($wrong | uniq) }}
 {{- end }}
 
 {{- define "ebs.refuse.classes" -}}

@@ -1,14 +1,15 @@
 """Why a volume does not come to the node of a pod, or does not leave another one."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import msgspec
 
-from provisioner.inspect.explain import controller_rules, reason_rules, volume_rules
+from provisioner.inspect.explain import controller_rules, key_rules, reason_rules, volume_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.pods import elsewhere_rules
 from provisioner.inspect.explain.view_rules import (
     ClaimView,
     NodeView,
@@ -21,6 +22,7 @@ from provisioner.inspect.shell_words import shell
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Reason
 from provisioner.model.persistent_volume import finalizer_of_attacher
+from provisioner.model.volume import AttachmentState
 from provisioner.model.zone import zone_of
 
 _ATTACH_FAILED = "FailedAttachVolume"
@@ -28,6 +30,8 @@ _AGE = timedelta(seconds=30)
 _DETACHES_IN = timedelta(seconds=60)
 _SHOW = "kubectl get volumeattachment {} -o yaml --show-managed-fields"
 _PATCH = "kubectl patch volumeattachment {} --type=json -p {}"
+# "busy" is what EC2 calls a detachment that waits for the instance to unmount the volume.
+_LEAVING = {AttachmentState.DETACHING, AttachmentState.BUSY}
 # A node without a limit or a zone label still runs the pods that it has.
 _BLOCKING = {
     Cause.NODE_GONE,
@@ -44,38 +48,72 @@ def blocks(ill: Chain) -> bool:
     return any(each.cause in _BLOCKING for each in ill.links)
 
 
-def chains(view: View, claim: ClaimView, node: NodeView, ill: Sequence[Chain]) -> list[Chain]:
-    """Why the volume of a claim is not attached to a node; nothing if it is.
+@dataclass(frozen=True, slots=True)
+class Here:
+    """Where a pod is.
+
+    Attributes:
+        node: of the pod.
+        ill: what is wrong with the node; nothing that is told of a volume that is attached.
+        ill_elsewhere: the same of other nodes, by name.
+    """
+
+    node: NodeView
+    ill: Sequence[Chain] = ()
+    ill_elsewhere: Mapping[str, Sequence[Chain]] = field(default_factory=dict)
+
+
+def chains(view: View, claim: ClaimView, place: Here) -> list[Chain]:
+    """Why the volume of a claim is not attached to a node; nothing if it is, or is not ours.
 
     Args:
         view: all that is known.
         claim: bound.
-        node: of the pod.
-        ill: what is wrong with the node; nothing that is told of a volume that is attached.
+        place: where its pod is.
     """
-    volume = claim.volume
-    if volume is None or volume.persistent_volume is None:
+    volume, node = claim.volume, place.node
+    if volume is None or not _is_ours(view, volume):
         return []
-    here = next((a for a in volume.attachments if a.spec.node_name == node.name), None)
+    here = _attachment(volume, node)
     faults = volume_rules.faults(view, volume)
-    blocking = [each for each in ill if blocks(each)]
+    blocking = [each for each in place.ill if blocks(each)]
     if here is not None and here.attached and not here.deleting:
-        unknown = _unknown_to_ec2(volume, node, here)
-        unsaid = unknown is not None and not faults and not blocking
-        return [*faults, *([Chain((unknown,))] if unknown and unsaid else [])]
-    faults += [*_wrong_place(volume, node, ill), *blocking]
+        return faults or ([] if blocking else lost(view, claim, node))
+    faults += [*_wrong_place(volume, node, place.ill), *blocking]
     symptom = _not_attached(node, claim, here)
     if faults:
         return [each.then(symptom) for each in faults]
     if here is not None and here.deleting:
         return [_does_not_leave(view, volume, here).then(_by_event(view, symptom))]
-    elsewhere = _elsewhere(view, claim, volume, node)
+    elsewhere = _elsewhere(view, claim, volume, place)
     if elsewhere is not None:
         return [elsewhere.then(symptom)]
     absent = controller_rules.absence(view, Task.ATTACH)
     if absent is not None:
         return [absent.then(symptom)]
     return [_without_fault(view, volume, here, symptom)]
+
+
+def lost(view: View, claim: ClaimView, node: NodeView) -> list[Chain]:
+    """What EC2 has taken from a node, though Kubernetes has it attached there; else nothing."""
+    volume = claim.volume
+    if volume is None or not _is_ours(view, volume) or volume_rules.faults(view, volume):
+        return []
+    here = _attachment(volume, node)
+    if here is None or not here.attached or here.deleting:
+        return []
+    unknown = _unknown_to_ec2(volume, node, here)
+    return [Chain((unknown,))] if unknown else []
+
+
+def _is_ours(view: View, volume: VolumeView) -> bool:
+    """Whether this driver attaches it: it does nothing for a volume of EFS, NFS or a host."""
+    found = volume.persistent_volume
+    return found is not None and found.volume_id(view.driver) is not None
+
+
+def _attachment(volume: VolumeView, node: NodeView) -> Attachment | None:
+    return next((a for a in volume.attachments if a.spec.node_name == node.name), None)
 
 
 def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symptom: Link) -> Chain:
@@ -87,6 +125,8 @@ def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symp
         ),
         None,
     )
+    if told is not None and told.reason is Reason.KEY_UNUSABLE:
+        return Chain((key_rules.link(told, key_rules.of_volume(volume)), symptom))
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.NOT_ATTACHED), symptom))
     if here is None and view.read("volumeattachments"):
@@ -155,50 +195,37 @@ def _by_event(view: View, symptom: Link) -> Link:
 
 
 def _unknown_to_ec2(volume: VolumeView, node: NodeView, here: Attachment) -> Link | None:
-    """The API server says attached, EC2 does not."""
+    """The API server says attached, EC2 does not, or not for long."""
     if volume.ebs is None or node.instance is None:
         return None
-    if volume.ebs.on(node.instance.instance_id) is not None:
+    volume_id, instance_id = volume.ebs.volume_id, node.instance.instance_id
+    there = volume.ebs.on(instance_id)
+    if there is not None and there.state not in _LEAVING:
         return None
     return Link(
         Cause.ATTACHMENT_UNKNOWN,
-        f"Kubernetes has volume {volume.ebs.volume_id} attached to node {node.name}, but EC2 has "
-        "not: somebody has detached it.",
+        f"Kubernetes has volume {volume_id} attached to node {node.name}, but EC2 "
+        + ("has not: somebody has detached it." if there is None else "is detaching it there.")
+        + (" Kubernetes has not asked for that." if there is not None else ""),
         Proof(
             f"volumeattachment {here.name}; EC2 DescribeVolumes",
-            f"attached: true; not on {node.instance.instance_id}",
+            f"attached: true; {there.state if there else 'not'} on {instance_id}",
         ),
         next="you",
         remedy="Delete the pod, so that the volume is attached again for the next one.",
     )
 
 
-def _elsewhere(view: View, claim: ClaimView, volume: VolumeView, node: NodeView) -> Chain | None:
+def _elsewhere(view: View, claim: ClaimView, volume: VolumeView, here: Here) -> Chain | None:
     """The volume is, for Kubernetes, still on another node."""
-    other = next((a for a in volume.attachments if a.spec.node_name != node.name), None)
+    name = here.node.name
+    other = next((a for a in volume.attachments if a.spec.node_name != name), None)
     if other is None or (volume.ebs is not None and volume.ebs.multi_attach):
         return None
     if other.deleting:
         return _does_not_leave(view, volume, other)
-    name = other.spec.node_name
-    pods = [each for each in claim.users if each.node_name == name]
-    by = f", where pod {pods[0].key} uses it" if pods else ""
-    link = Link(
-        Cause.OTHER_NODE,
-        f"The volume of claim {claim.key} is still attached to node {name}{by}.",
-        Proof(f"volumeattachment {other.name}", f"node {name}, attached: {other.attached}"),
-        next=f"pod {pods[0].key}: the volume moves once it has ended"
-        if pods
-        else "kube-controller-manager: it asks for the detach once kubelet has unmounted the "
-        "volume, or after six minutes if the node does not answer",
-        remedy="Delete that pod, or let both run on one node."
-        if pods
-        else f"Check that node {name} is alive.",
-        command=shell("kubectl -n {} delete pod {}", pods[0].metadata.namespace, pods[0].name)
-        if pods
-        else shell("kubectl ebs explain node {}", name),
-    )
-    return Chain((link,))
+    ill = [each for each in here.ill_elsewhere.get(other.spec.node_name, ()) if blocks(each)]
+    return elsewhere_rules.chain(view, claim, volume, other, ill)
 
 
 def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:

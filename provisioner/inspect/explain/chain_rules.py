@@ -34,6 +34,7 @@ class Cause(StrEnum):
     ATTACHMENT_UNKNOWN = "AttachmentUnknownToEc2"
     ATTACHMENT_MISSING = "AttachmentMissing"
     NOT_MOUNTED = "VolumeNotMounted"
+    OWNERSHIP = "OwnershipChanges"
     # Claims.
     WAITS_FOR_POD = "WaitsForPod"
     CLASS_NONE = "ClaimWithoutClass"

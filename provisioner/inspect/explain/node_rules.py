@@ -8,6 +8,7 @@ from provisioner.inspect.explain import controller_rules, reason_rules
 from provisioner.inspect.explain.attachment_rules import InEc2, stuck
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.pods.elsewhere_rules import out_of_service
 from provisioner.inspect.explain.view_rules import NodeView, View
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
@@ -19,7 +20,6 @@ from provisioner.model.zone import ZONE_LABEL, zone_of
 _RUNNING, _TERMINATED, _ENDING = "running", "terminated", "shutting-down"
 _READY = "True"
 _VOLUMES = "DescribeVolumes"
-_OUT_OF_SERVICE = "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 
 
 def chains(view: View, about: NodeView) -> list[Chain]:
@@ -146,7 +146,7 @@ def _ended(about: NodeView, instance: Instance) -> Link:
         remedy="Delete the Node, or taint it out-of-service; its volumes are then released."
         if is_over
         else "Wait until its state is terminated; before that, the machine may still write.",
-        command=shell("kubectl taint node {} {}", about.name, _OUT_OF_SERVICE)
+        command=out_of_service(about.name)
         if is_over
         else shell("aws ec2 describe-instances --instance-ids {}", instance.instance_id),
     )

@@ -13,7 +13,9 @@ from provisioner.inspect.explain import (
     reason_rules,
     refusal_rules,
 )
+from provisioner.inspect.explain.attachment_rules import Here
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
+from provisioner.inspect.explain.pods import container_rules
 from provisioner.inspect.explain.scheduling import scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
@@ -59,14 +61,24 @@ def chains(view: View) -> list[Chain]:
     if pod.deleting:
         return _ending(view, pod, ill)
     if pod.status.phase == "Running":
-        # A claim that is being deleted harms only the next pod.
-        of_claims = [
-            replace(chain, waits=chain.waits or (each.claim is not None and each.claim.deleting))
-            for each in view.claims
-            for chain in claim_rules.chains(view, each)
-        ]
-        return [*(each for each in ill if each.cause in _OF_THE_MACHINE), *of_claims]
+        return _running(view, pod, ill)
     return _starting(view, pod, ill)
+
+
+def _running(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
+    """It has started, which is no proof that it still has its volumes."""
+    lost = [each for each in ill if each.cause in _OF_THE_MACHINE]
+    if not lost and view.node is not None:
+        lost = [
+            chain for each in view.claims for chain in attachment_rules.lost(view, each, view.node)
+        ]
+    # A claim that is being deleted harms only the next pod.
+    of_claims = [
+        replace(chain, waits=chain.waits or (each.claim is not None and each.claim.deleting))
+        for each in view.claims
+        for chain in claim_rules.chains(view, each)
+    ]
+    return [*lost, *of_claims, *([] if lost else container_rules.chains(view, pod))]
 
 
 def _with_user(view: View, pod: WatchedPod) -> View:
@@ -202,6 +214,7 @@ def _starting(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
     waits = _waits(pod)
     found: list[Chain] = []
     absent: set[str] = set()
+    elsewhere = {name: node_rules.ill(view, each) for name, each in view.other_nodes.items()}
     for each in view.claims:
         claim = each.claim
         if claim is None:
@@ -209,13 +222,13 @@ def _starting(view: View, pod: WatchedPod, ill: list[Chain]) -> list[Chain]:
         elif not claim.is_bound or claim.deleting:
             found += claim_rules.chains(view, each)
         elif view.node is not None:
-            of_volume = attachment_rules.chains(view, each, view.node, ill)
+            of_volume = attachment_rules.chains(view, each, Here(view.node, ill, elsewhere))
             found += of_volume
             absent |= {each.volume.name} if of_volume and each.volume else set()
     found += _mounting(view, ill, absent, is_alone=not found)
     if found:
         return [each.then(waits) for each in found]
-    return _containers(pod) or _unsaid(view, pod)
+    return container_rules.chains(view, pod) or _unsaid(view, pod)
 
 
 def _mounting(
@@ -278,6 +291,9 @@ def _unsaid(view: View, pod: WatchedPod) -> list[Chain]:
     waits = _waits(pod)
     began = pod.status.start_time or pod.metadata.creation_timestamp
     is_new = began is None or view.now - began < _STARTS_IN
+    owned = newest(view.pod_said, "VolumePermissionChangeInProgress")
+    if owned is not None and _is_recent(view, owned):
+        return [Chain((_ownership(pod, owned), waits), waits=True)]
     told = _other_reason(view, pod) or _sum_of_all(view, pod)
     if told is not None:
         return [Chain((told, waits), waits=is_new)]
@@ -296,6 +312,20 @@ def _unsaid(view: View, pod: WatchedPod) -> list[Chain]:
         command="" if is_new or starts else _describe(pod),
     )
     return [Chain((quiet,), waits=is_new or starts)]
+
+
+def _ownership(pod: WatchedPod, said: Said) -> Link:
+    """Kubelet walks through all files; source: its 1.36 pkg/volume/volume_linux.go."""
+    return Link(
+        Cause.OWNERSHIP,
+        "Kubelet changes the owner of every file of a volume to the pod's fsGroup, which takes "
+        "long with many files.",
+        reason_rules.proof_of(said),
+        next="kubelet; the pod starts once that is done",
+        remedy="Nothing, this time. Set fsGroupChangePolicy: OnRootMismatch in the pod's "
+        "securityContext, and kubelet does it only once for a volume.",
+        command=_describe(pod),
+    )
 
 
 def _other_reason(view: View, pod: WatchedPod) -> Link | None:
@@ -335,19 +365,3 @@ def _is_recent(view: View, said: Said) -> bool:
 
 def _describe(pod: WatchedPod) -> str:
     return shell("kubectl -n {} describe pod {}", pod.metadata.namespace, pod.name)
-
-
-def _containers(pod: WatchedPod) -> list[Chain]:
-    """Its volumes are there; a container does not start for another reason."""
-    waiting = pod.waiting
-    if waiting is None:
-        return []
-    link = Link(
-        Cause.CONTAINER_FAILS,
-        f"The volumes of pod {pod.key} are mounted; a container does not start: {waiting.reason}.",
-        Proof(f"pod {pod.key}, status.containerStatuses", waiting.message or waiting.reason),
-        next="kubelet, which tries again",
-        remedy="This is not about volumes: look at the pod.",
-        command=_describe(pod),
-    )
-    return [Chain((link,))]

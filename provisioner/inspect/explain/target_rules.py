@@ -17,13 +17,15 @@ from provisioner.inspect.explain.chain_rules import (
     Explanation,
     Link,
     Proof,
+    at,
     merged,
 )
-from provisioner.inspect.explain.view_rules import View, VolumeView, object_of
+from provisioner.inspect.explain.view_rules import View, VolumeView, newest, object_of
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import with_region
 
 _LEAVES_IN = timedelta(seconds=60)
+_RECENT = timedelta(minutes=10)
 
 
 def explain(view: View) -> Explanation:
@@ -79,6 +81,9 @@ def _facts(view: View) -> Iterator[tuple[str, str]]:
             yield "node", view.pod.node_name
         if not view.claims:
             yield "claims", "none"
+        last = newest(view.pod_said, warning=True)
+        if last is not None and last.at is not None and view.now - last.at < _RECENT:
+            yield "last warning", f"{at(last.at)} {last.event}: {last.text}"
     for each in view.claims:
         if each.claim is not None and each.volume is not None:
             yield f"volume of {each.claim.name}", _of_volume(each.volume)

@@ -230,6 +230,7 @@ class View:
         claims: of the pod, or the one that is asked about.
         volume: the PersistentVolume that is asked about.
         node: that the pod is on, or that is asked about.
+        other_nodes: on which a VolumeAttachment still has a volume of the pod, by name.
         nodes: all, read only when the choice of one matters.
         asked_attachments: whether all VolumeAttachments were asked for: only if nodes are full.
         attachments: of the driver, on all nodes.
@@ -248,6 +249,7 @@ class View:
     claims: tuple[ClaimView, ...] = ()
     volume: VolumeView | None = None
     node: NodeView | None = None
+    other_nodes: Mapping[str, NodeView] = field(default_factory=dict)
     snapshot: SnapshotView | None = None
     nodes: tuple[Node, ...] = ()
     csi_nodes: Mapping[str, CsiNode] = field(default_factory=dict)

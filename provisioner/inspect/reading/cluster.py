@@ -13,9 +13,9 @@ from provisioner.model.errors import KubeError, Reason
 class Cluster:
     """What one command reads of one API server.
 
-    Nothing is asked twice, but by ``again``: a second question gets the first answer, also while
-    that is awaited. What fails is kept in ``gaps``, and answered as if there were nothing. So one
-    may ask for all that one would like to know, with any rights.
+    Nothing is asked twice, but by ``again`` and ``one_again``: a second question gets the first
+    answer, also while that is awaited. What fails is kept in ``gaps``, and answered as if there
+    were nothing. So one may ask for all that one would like to know, with any rights.
 
     Attributes:
         client: for what is not read as an object: reviews, logs, a node's statistics.
@@ -44,6 +44,11 @@ class Cluster:
         """All objects of a kind, as they are now: for what may have changed since it was read."""
         self._asked.pop(("list", resource, "", ""), None)
         return await self.every(resource)
+
+    async def one_again(self, resource: Resource[T], name: str) -> T | None:
+        """One object without a namespace, as it is now."""
+        self._asked.pop(("get", resource, "", name), None)
+        return await self.one(resource, name)
 
     async def versions(self, group: str) -> tuple[str, ...]:
         """In which versions the API server serves a group; none also if it does not say."""

@@ -6,8 +6,12 @@ import msgspec
 
 from provisioner.model.claim import Condition
 from provisioner.model.meta import KubeObject, ObjectReference
+from provisioner.model.node import OwnedMeta, Owner
 from provisioner.model.pod import Pod
 from provisioner.model.volume_snapshot import VolumeSnapshot
+
+# Waiting reasons of a container that is only being created.
+_USUAL = frozenset({"ContainerCreating", "PodInitializing", ""})
 
 
 class EventSource(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -63,10 +67,26 @@ class Waiting(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     message: str = ""
 
 
+class Running(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``state.running`` of a container."""
+
+    started_at: datetime | None = None
+
+
+class Terminated(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``state.terminated`` of a container."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
 class ContainerState(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """``state`` of a container."""
 
     waiting: Waiting | None = None
+    running: Running | None = None
+    terminated: Terminated | None = None
 
 
 class ContainerStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -75,6 +95,23 @@ class ContainerStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     name: str = ""
     ready: bool = False
     state: ContainerState | None = None
+
+    @property
+    def held(self) -> Waiting | None:
+        """Why it does not start, None if it does not wait or is only being created."""
+        found = self.state.waiting if self.state else None
+        return found if found and found.reason not in _USUAL else None
+
+    @property
+    def started_at(self) -> datetime | None:
+        """Since when it runs, None if it does not."""
+        return self.state.running.started_at if self.state and self.state.running else None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether it has ended without an error."""
+        ended = self.state.terminated if self.state else None
+        return ended is not None and ended.exit_code == 0
 
 
 class PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -90,7 +127,25 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
 class WatchedPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
     """A pod with its status."""
 
+    metadata: OwnedMeta = OwnedMeta()
     status: PodStatus = PodStatus()
+
+    @property
+    def owner(self) -> Owner | None:
+        """What creates it again if it is deleted; None for a pod of nobody."""
+        return next(iter(self.metadata.owner_references or ()), None)
+
+    @property
+    def deployment(self) -> str:
+        """The Deployment whose ReplicaSet has created it, "" for none.
+
+        A ReplicaSet of a Deployment is called like that and the hash of the template.
+        Source: Kubernetes 1.36 pkg/controller/deployment/sync.go getNewReplicaSet.
+        """
+        owner, found = self.owner, self.labels.get("pod-template-hash")
+        if owner is None or owner.kind != "ReplicaSet" or not found:
+            return ""
+        return owner.name.removesuffix(f"-{found}") if owner.name.endswith(f"-{found}") else ""
 
     def condition(self, kind: str) -> Condition | None:
         """The condition of a type, if it has it."""
@@ -108,15 +163,30 @@ class WatchedPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
         return self.status.phase in {"Succeeded", "Failed"}
 
     @property
-    def waiting(self) -> Waiting | None:
-        """Why a container of it does not start, None if none waits or it is only being created."""
+    def held(self) -> ContainerStatus | None:
+        """The first container that waits, and not only while it is created."""
         every = [
             *(self.status.init_container_statuses or ()),
             *(self.status.container_statuses or ()),
         ]
-        found = (each.state.waiting for each in every if each.state and each.state.waiting)
-        usual = {"ContainerCreating", "PodInitializing", ""}
-        return next((each for each in found if each.reason not in usual), None)
+        return next((each for each in every if each.held), None)
+
+    @property
+    def waiting(self) -> Waiting | None:
+        """Why a container of it does not start, None if none waits or it is only being created."""
+        return self.held.held if self.held else None
+
+    @property
+    def unready(self) -> ContainerStatus | None:
+        """The first container that is not ready, and has not done its work either."""
+        every = self.status.container_statuses or ()
+        return next((each for each in every if not each.ready and not each.is_done), None)
+
+    @property
+    def initialising(self) -> ContainerStatus | None:
+        """The init container that runs, while the others have to wait for its end."""
+        every = self.status.init_container_statuses or ()
+        return next((each for each in every if each.started_at and not each.ready), None)
 
 
 class CsiDriver(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):

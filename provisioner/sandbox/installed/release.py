@@ -81,7 +81,6 @@ class Release:
             SandboxError: the image or the chart is refused, or a pod does not get ready.
         """
         namespace = MANIFESTS / "namespace.yaml"
-        await self._plane.crew.unless_failed(until(self._ended), _WAIT_S, "the last uninstall")
         await kubectl(self._plane, "apply", "--server-side", "-f", str(namespace))
         await self._keys()
         return await self._applied("install", image, *more)
@@ -106,10 +105,6 @@ class Release:
 
     async def uninstall(self) -> str:
         """Uninstall it, and wait until its pods are gone; what Helm said is left.
-
-        Helm does not wait: it would also wait for the node plugin's namespace, at which Kubernetes
-        looks again only after half of its pods' grace period, 61 s (Kubernetes 1.36,
-        pkg/controller/namespace/namespace_controller.go). A new installation has to.
 
         Raises:
             SandboxError: something does not go.
@@ -184,13 +179,6 @@ class Release:
         paths = [f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:8080/proxy/metrics" for name in names]
         told = await asyncio.gather(*(self._plane.api.get(path) for path in paths))
         return any("\nebs_provisioner_leader 1.0\n" in each for each in told)
-
-    async def _ended(self) -> bool:
-        """Whether no namespace of ours is still being deleted."""
-        found = await self._plane.api.get("/api/v1/namespaces")
-        all_of_them = [each["metadata"] for each in found["items"]]
-        ending = {each["name"] for each in all_of_them if "deletionTimestamp" in each}
-        return ending.isdisjoint({NAMESPACE, NODE_NAMESPACE})
 
     async def _gone(self) -> bool:
         # The pod of helm test has no component.

@@ -18,11 +18,20 @@ from provisioner.kube.resources import (
     PLACED_VOLUMES,
     Resource,
 )
-from provisioner.model.attachment import Attachment
+from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.volume import Volume
-from tests.builders import DRIVER, VOLUME
-from tests.inspect.explain.views import NODE, PV, attachment_of, ebs, node_of, pv_of, view
+from tests.builders import DRIVER, INSTANCE, VOLUME
+from tests.inspect.explain.views import (
+    NODE,
+    PV,
+    attachment_of,
+    claim_view,
+    ebs,
+    node_of,
+    pv_of,
+    view,
+)
 from tests.inspect.explain.views import first_causes as causes_of
 
 OTHER_PV = "pv-of-the-same-volume"
@@ -31,10 +40,13 @@ OTHER_PV = "pv-of-the-same-volume"
 class Api:
     """An API server; each listing of VolumeAttachments is the next one, then the last."""
 
-    def __init__(self, *attachments: Sequence[Attachment]) -> None:
+    def __init__(self, *attachments: Sequence[Attachment], here: Sequence[Attachment] = ()) -> None:
         self.listings = [*attachments]
+        self.here = [*here]  # each answer about the one of the node, the last again and again
 
     async def get(self, resource: Resource[Any], name: str, _namespace: str = "") -> Any:
+        if resource is ATTACHMENTS and self.here:
+            return self.here.pop(0) if len(self.here) > 1 else self.here[0]
         if resource in {PLACED_VOLUMES, PERSISTENT_VOLUMES} and name in {PV, OTHER_PV}:
             return pv_of(name=name)
         raise KubeError(Reason.OBJECT_NOT_FOUND, f"no {name}")
@@ -68,9 +80,14 @@ class Ec2:
         return False
 
 
-async def read(api: Api, ec2: Ec2) -> VolumeView:
+async def read(api: Api, ec2: Ec2, *, node: str = "") -> VolumeView:
     readers = SimpleNamespace(cluster=Cluster(cast("Any", api)), cloud=ec2)
-    return await Volumes(cast("Readers", readers), DRIVER).view(PV, whole=True)
+    return await Volumes(cast("Readers", readers), DRIVER).view(PV, node=node, whole=not node)
+
+
+def causes_of_pod(found: VolumeView) -> list[str]:
+    """Of a running pod of the volume."""
+    return causes_of(view("pod", claims=(claim_view("Bound", volume=found),)))
 
 
 def causes(found: VolumeView) -> list[str]:
@@ -108,3 +125,24 @@ async def test_a_volume_with_a_namesake_in_use_is_never_to_be_detached():
     assert "detach-volume" not in chain.links[0].command
     assert OTHER_PV in chain.links[0].proof.where
     assert VOLUME in chain.links[0].sentence
+
+
+HERE = attachment_of(attached=True, annotations={NODE_ID: INSTANCE})
+
+
+async def test_a_volume_that_ec2_does_not_have_on_the_node_is_looked_at_twice():
+    """It came to the node after EC2 was asked, and before the API server was."""
+    api = Api([HERE], here=[HERE])
+    assert causes_of_pod(await read(api, Ec2(ebs(on=""), ebs()), node=NODE)) == []
+
+
+async def test_a_volume_that_leaves_the_node_between_the_readings_was_not_taken_away():
+    leaving = attachment_of(attached=True, deleting=True, annotations={NODE_ID: INSTANCE})
+    api = Api([leaving], here=[HERE, leaving])
+    assert causes_of_pod(await read(api, Ec2(ebs(on="")), node=NODE)) == []
+
+
+async def test_what_ec2_does_not_have_at_the_second_look_either_was_detached_by_hand():
+    api = Api([HERE], here=[HERE])
+    found = await read(api, Ec2(ebs(on="")), node=NODE)
+    assert causes_of_pod(found) == ["AttachmentUnknownToEc2"]

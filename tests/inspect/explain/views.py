@@ -128,6 +128,14 @@ def attachment_of(node: str = NODE, **changes: Any) -> Attachment:
     return an_attachment(f"csi-{node}", node=node, **changes)
 
 
+def of_another_driver(driver: str = "efs.csi.aws.com") -> VolumeView:
+    """A bound volume that is not of this driver, and that nobody attaches; "" for no CSI driver."""
+    found = pv_of(name="efs-pv", driver=driver, handle="fs-0123456789abcdef0")
+    csi = found.spec.csi if driver else None
+    spec = structs.replace(found.spec, csi=csi, node_affinity=None)
+    return VolumeView("efs-pv", structs.replace(found, spec=spec), all_attachments=True)
+
+
 def volume_of(**changes: Any) -> VolumeView:
     """Attached to node-1, as Kubernetes and EC2 say."""
     usual: dict[str, Any] = {
@@ -178,13 +186,17 @@ def node_view(**changes: Any) -> NodeView:
         "instance": Instance(INSTANCE, ZONE, "running", "m5.large"),
         "asked": True,
     }
-    return NodeView(NODE, **usual | changes)
+    known = usual | changes
+    return NodeView(known.pop("name", NODE), **known)
 
 
 def pod_of(
     *, phase: str = "Running", node: str = NODE, message: str = "", name: str = "web-0", **spec: Any
 ) -> WatchedPod:
-    """The pod "web-0", which uses the claim "data"."""
+    """The pod "web-0", which uses the claim "data"; of ``spec``, owner and such go elsewhere."""
+    meta: dict[str, Any] = {"owner_references": [spec.pop("owner")] if "owner" in spec else None}
+    meta["deletion_timestamp"] = spec.pop("deleted_at", None)
+    containers = spec.pop("containers", None)
     claim = PodVolume(name="data", persistent_volume_claim=ClaimSource(claim_name="data"))
     scheduled = Condition(
         type="PodScheduled",
@@ -193,9 +205,15 @@ def pod_of(
         message=message,
     )
     return WatchedPod(
-        metadata=ObjectMeta(name=name, namespace="shop", uid=name, creation_timestamp=LONG_AGO),
+        metadata=OwnedMeta(
+            name=name, namespace="shop", uid=name, creation_timestamp=LONG_AGO, **meta
+        ),
         spec=PodSpec(node_name=node, volumes=[claim], **spec),
-        status=PodStatus(phase=phase if node else "Pending", conditions=[scheduled]),
+        status=PodStatus(
+            phase=phase if node else "Pending",
+            conditions=[scheduled],
+            container_statuses=containers,
+        ),
     )
 
 

@@ -168,15 +168,22 @@ class Gatherer:
         return replace(found, claim_of=claim_of)
 
     async def _with_users(self, view: View, pod: WatchedPod) -> View:
-        """Who else uses its volumes, if one is attached to another node."""
-        elsewhere = any(
-            each.volume and any(a.spec.node_name != pod.node_name for a in each.volume.attachments)
+        """Who else uses its volumes, and where, if one is attached to another node."""
+        others = {
+            a.spec.node_name
             for each in view.claims
-        )
-        if not elsewhere:
+            if each.volume
+            for a in each.volume.attachments
+            if a.spec.node_name != pod.node_name
+        }
+        if not others:
             return view
         claims = [replace(each, users=await self._users(each.key)) for each in view.claims]
-        return replace(view, claims=tuple(claims))
+        nodes = await asyncio.gather(
+            *(node_view(self._cluster, self._cloud, self._driver, name) for name in sorted(others))
+        )
+        by_name = {each.name: each for each in nodes}
+        return replace(view, claims=tuple(claims), other_nodes=by_name)
 
     async def _users(self, key: str) -> tuple[WatchedPod, ...]:
         """The pods that name a claim and have not ended."""

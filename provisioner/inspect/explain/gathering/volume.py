@@ -21,7 +21,7 @@ from provisioner.model.budget import Ledger
 from provisioner.model.ids import is_volume_id
 from provisioner.model.names import MODIFICATIONS, VOLUME_ID
 from provisioner.model.persistent_volume import PlacedVolume
-from provisioner.model.volume import Volume
+from provisioner.model.volume import AttachmentState, Volume
 
 _GOING = {"Released", "Failed"}
 
@@ -89,9 +89,10 @@ class Volumes:
         self, found: PlacedVolume, volume: Volume | None, node: str, *, whole: bool
     ) -> _Around:
         """The one of the node by its name if all is well with it, else all that there are."""
+        if found.volume_id(self._driver) is None:
+            return _Around(volume)
         if node:
-            name = attachment_name(found.named_volume or "", self._driver, node)
-            here = await self._cluster.one(ATTACHMENTS, name)
+            here, volume = await self._at(found, volume, node)
             if here is not None and here.attached and not here.deleting and _agrees(here, volume):
                 return _Around(volume, (here,))
         if not whole and not node and (volume is None or not volume.attachments):
@@ -99,6 +100,23 @@ class Volumes:
         if found.phase not in _GOING and not node and (near := await self._near(found, volume)):
             return _Around(volume, tuple(near))
         return await self._everywhere(found, volume)
+
+    async def _at(
+        self, found: PlacedVolume, volume: Volume | None, node: str
+    ) -> tuple[Attachment | None, Volume | None]:
+        """The attachment to a node; what EC2 does not have there is looked at twice.
+
+        EC2 was read before the API server, so the volume may have come, or gone, in between.
+        """
+        name = attachment_name(found.named_volume or "", self._driver, node)
+        here = await self._cluster.one(ATTACHMENTS, name)
+        if here is None or volume is None or not here.attached or here.deleting:
+            return here, volume
+        there = volume.on(here.annotations.get(NODE_ID, ""))
+        if there is not None and there.state is AttachmentState.ATTACHED:
+            return here, volume
+        volume = (await self._cloud.volumes([volume.volume_id])).get(volume.volume_id, volume)
+        return await self._cluster.one_again(ATTACHMENTS, name), volume
 
     async def _everywhere(self, found: PlacedVolume, volume: Volume | None) -> _Around:
         """All attachments of the volume. What nobody seems to ask for is looked at twice.

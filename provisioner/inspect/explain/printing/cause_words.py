@@ -17,12 +17,13 @@ MEANING: dict[Cause, str] = {
     Cause.UNSCHEDULABLE: "The scheduler finds no node, for a reason that it names.",
     Cause.NOT_SCHEDULED: "The scheduler has not chosen a node.",
     Cause.POD_WAITS: "The pod waits for its volumes or its kubelet, or ends.",
-    Cause.CONTAINER_FAILS: "The volumes are mounted; a container does not start.",
+    Cause.CONTAINER_FAILS: "A container does not start, or is not ready; the volumes are attached.",
     Cause.NOT_ATTACHED: "The volume is not attached to the node of the pod.",
     Cause.OTHER_NODE: "The volume is still attached to another node.",
     Cause.ATTACHMENT_STUCK: "A VolumeAttachment is being deleted, and a finalizer keeps it.",
     Cause.ATTACHMENT_UNKNOWN: "Kubernetes has the volume attached, and EC2 has not.",
     Cause.ATTACHMENT_MISSING: "Nobody has created a VolumeAttachment.",
+    Cause.OWNERSHIP: "Kubelet gives all files of the volume to the pod's fsGroup.",
     Cause.NOT_MOUNTED: "Kubelet cannot mount the volume, for a reason that it names.",
     Cause.WAITS_FOR_POD: "The claim gets its volume with its first pod.",
     Cause.CLASS_NONE: "The claim has no class, so nobody provisions a volume.",
@@ -76,14 +77,18 @@ REMEDY: dict[Cause, str] = {
     Cause.UNSCHEDULABLE: "Free what the scheduler's message names, or add a node.",
     Cause.NOT_SCHEDULED: "Nothing at first. If it stays: check that kube-scheduler runs.",
     Cause.POD_WAITS: "Explain the pod: the cause comes first.",
-    Cause.CONTAINER_FAILS: "Look at the pod's events and logs: its volumes are there.",
+    Cause.CONTAINER_FAILS: "Look at the pod's events and at the container's log. If that names a "
+    "full file system: `kubectl ebs df`.",
     Cause.NOT_ATTACHED: "Nothing for a moment. If it stays: read attachError of the "
     "VolumeAttachment.",
-    Cause.OTHER_NODE: "Delete the pod that uses the volume on the other node.",
+    Cause.OTHER_NODE: "End the pod that uses the volume on the other node, by what creates it. If "
+    "that node is lost: make sure that its machine is off, then taint it out-of-service.",
     Cause.ATTACHMENT_STUCK: "Start the controller that writes the finalizer; remove a "
     "finalizer only if its controller is gone for good.",
     Cause.ATTACHMENT_UNKNOWN: "Delete the pod, so that the volume is attached again.",
     Cause.ATTACHMENT_MISSING: "Check that kube-controller-manager runs.",
+    Cause.OWNERSHIP: "Nothing: it ends by itself. To have it done once only, set "
+    "`fsGroupChangePolicy: OnRootMismatch` in the pod's securityContext.",
     Cause.NOT_MOUNTED: "Correct what kubelet's message names.",
     Cause.WAITS_FOR_POD: "Nothing: create a pod that uses the claim.",
     Cause.CLASS_NONE: "Mark a StorageClass as the default one, or create the claim with a class.",
