@@ -139,7 +139,7 @@ async def used_elsewhere(place: Place) -> AsyncIterator[str]:
     await place.attached(await quiet_nodes.attachment_of(place, pv["metadata"]["name"], node))
     async with quiet_nodes.a_node(place) as instance:
         new = await quiet_nodes.start_pod(place, instance, "new")
-        await kubernetes_says(place, "FailedAttachVolume", "Multi-Attach", name="new")
+        await kubernetes_says(place, "FailedAttachVolume", "already used by pod", name="new")
         yield "pod new"
         await quiet_nodes.end_pod(place, new["metadata"]["name"])
 
