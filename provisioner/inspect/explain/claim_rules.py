@@ -9,6 +9,7 @@ from provisioner.controller.provisioning import plan_rules
 from provisioner.inspect.explain import (
     controller_rules,
     growth_rules,
+    key_rules,
     reason_rules,
     refusal_rules,
     source_rules,
@@ -359,7 +360,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
     last, failed = newest(said, _FAILED, _GOES_ON), newest(said, _FAILED)
     # Each try says that it goes on before it fails again.
     if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
-        return [Chain((_failure(failed), _pending_link(about)))]
+        return [Chain((_failure(view, about, failed), _pending_link(about)))]
     if not is_worked_on:
         return []
     if last is not None:
@@ -386,17 +387,20 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
     return [Chain((link,), waits=is_new)]
 
 
-def _failure(said: Said) -> Link:
+def _failure(view: View, about: ClaimView, said: Said) -> Link:
     """What EC2 or the controller refuses."""
+    if said.reason is Reason.KEY_UNUSABLE:
+        return key_rules.link(said, key_rules.of_claim(view, about))
     link = reason_rules.link_of(said, Cause.PROVISIONING)
     if said.reason is not Reason.VOLUME_NOT_FOUND:
         return link
+    key = key_rules.of_claim(view, about)
     return replace(
         link,
-        sentence="EC2 has created the volume and taken it back, most often because the role may "
-        "not use its KMS key.",
+        sentence="EC2 has created the volume and taken it back, most often because the "
+        f"controller's role may not use its key: {key.words}.",
         remedy="Allow the controller's role to use the key; docs/reference/iam.md has the rights.",
-        command="kubectl ebs doctor",
+        command="kubectl ebs doctor --as-controller",
     )
 
 
