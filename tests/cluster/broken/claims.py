@@ -203,7 +203,7 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
     "NodesFull",
     check="node-limits",
     section=Section.POD_PENDING,
-    words=("Other nodes in us-east-1a have room", "(1 of 1, of claim ", "Change the selector"),
+    words=("Other nodes in us-east-1a have room", "Change the selector"),
 )
 @asynccontextmanager
 async def nodes_are_full(place: Place) -> AsyncIterator[str]:
