@@ -71,7 +71,9 @@ ADVICE: dict[Reason, Advice] = {
     ),
     Reason.TOKEN_MISMATCH: Advice(
         "EC2 has seen this client token with another request.",
-        "Nothing: the volume is searched for, and otherwise requested under the next token.",
+        "Nothing with this controller: the volume is searched for, and otherwise requested under "
+        "the next token. With aws-ebs-csi-driver it is most often a volume of an earlier try that "
+        "EC2 took back: check the class's KMS key and the rights to it.",
     ),
     Reason.VOLUME_NOT_FOUND: Advice(
         "The volume does not exist.",
