@@ -208,7 +208,8 @@ def _object_of(params: Mapping[str, Any]) -> str:
         return f"{volume} on {instance}"
     if zone:
         made_of = f" of {source}" if (source := params.get("SnapshotId")) else ""
-        return f"({params.get('Size')} GiB {params.get('VolumeType')} in {zone}{made_of})"
+        key = f", encrypted with {named}" if (named := params.get("KmsKeyId")) else ""
+        return f"({params.get('Size')} GiB {params.get('VolumeType')} in {zone}{made_of}{key})"
     for key in ("VolumeId", "InstanceId", "SnapshotId", "SourceVolumeId"):
         if one := params.get(key):
             return str(one)

@@ -270,6 +270,9 @@ class KubeClient:
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """One object, as it is now."""
         attempt = _attempt("get", resource, name, namespace)
+        if not _may_exist(name):
+            message = f"cannot {attempt}: no object can have this name"
+            raise KubeError(Reason.OBJECT_NOT_FOUND, message, status=HTTPStatus.NOT_FOUND)
         data = await self._send(attempt, "GET", resource.path(name, namespace))
         return wire.decode_object(resource, data)
 
@@ -482,6 +485,15 @@ def _attempt(
     kind = f"{resource.plural}/{subresource}" if subresource else resource.plural
     where = f"{namespace}/{name}" if namespace else name
     return Attempt(verb, f"{kind} {where}".rstrip())
+
+
+def _may_exist(name: str) -> bool:
+    """Whether a name can stand in a path (Kubernetes 1.36, apimachinery pkg/api/validation/path).
+
+    A pod may name any claim that it likes, "../secrets/x" too: validation of pods only asks for
+    some name (validatePersistentClaimVolumeSource).
+    """
+    return name not in {".", ".."} and not any(each in name for each in "/%")
 
 
 def _selected(field_selector: str) -> dict[str, str]:

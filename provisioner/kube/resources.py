@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+from urllib.parse import quote
 
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
@@ -18,6 +19,8 @@ from provisioner.model.volume_snapshot import (
 )
 
 T = TypeVar("T", bound=KubeObject)
+
+_SAFE = ":"  # in names of roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,14 @@ class Resource(Generic[T]):
     def path(self, name: str = "", namespace: str = "", subresource: str = "") -> str:
         """URL path of one object, or of the collection without a name.
 
-        A namespaced kind without a namespace is the collection over all namespaces.
+        A namespaced kind without a namespace is the collection over all namespaces. Names are
+        quoted: a pod may name any claim that it likes, "data?watch=true" too.
         """
         root = f"/apis/{self.group}" if self.group else "/api"
         parts = [root, self.version]
         if namespace:
-            parts += ["namespaces", namespace]
-        parts += [part for part in (self.plural, name, subresource) if part]
+            parts += ["namespaces", quote(namespace, safe=_SAFE)]
+        parts += [part for part in (self.plural, quote(name, safe=_SAFE), subresource) if part]
         return "/".join(parts)
 
 

@@ -58,8 +58,12 @@ ADVICE: dict[Reason, Advice] = {
         "Check the role of the ServiceAccount or the instance, and the clock.",
     ),
     Reason.KEY_UNUSABLE: Advice(
-        "The KMS key does not exist, is disabled, or may not be used by the role.",
-        "Correct `kmsKeyId`, the key's policy or the role's rights to the key.",
+        "EC2 cannot use the KMS key of a volume: the key does not exist, is disabled or is to be "
+        "deleted, or the controller's role may not use it.",
+        "The key is `kmsKeyId` of the class; without it, that of the source snapshot, or else the "
+        "account's default one (`aws ec2 get-ebs-default-kms-key-id`). The role needs the rights "
+        "of `manifests/iam/kms-policy.json`, and the key's policy has to allow them. `kubectl ebs "
+        "doctor --as-controller` tries them.",
     ),
     Reason.INVALID_REQUEST: Advice(
         "The request is impossible: EC2 refuses it, or an object or an option contradicts itself.",
@@ -67,7 +71,9 @@ ADVICE: dict[Reason, Advice] = {
     ),
     Reason.TOKEN_MISMATCH: Advice(
         "EC2 has seen this client token with another request.",
-        "Nothing: the volume is searched for, and otherwise requested under the next token.",
+        "Nothing with this controller: the volume is searched for, and otherwise requested under "
+        "the next token. With aws-ebs-csi-driver it is most often a volume of an earlier try that "
+        "EC2 took back: check the class's KMS key and the rights to it.",
     ),
     Reason.VOLUME_NOT_FOUND: Advice(
         "The volume does not exist.",

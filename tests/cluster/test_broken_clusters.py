@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -167,6 +168,8 @@ def assert_named(way: Broken, found: Json, checks: dict[str, Json]) -> None:
     """The causes, no other, come first, and the check complains."""
     assert (set(first_causes(found)) == {*way.causes}) is (way.what not in MISSES), found
     assert not way.check or way.is_found(checks), checks.get(way.check)
+    for each in way.words:
+        assert each in json.dumps(found["chains"][0]["links"][0]), found
 
 
 @pytest.mark.parametrize("way", TOGETHER, ids=lambda way: way.name)

@@ -152,6 +152,17 @@ def test_no_capacity_is_a_clear_no_although_its_status_is_a_server_error() -> No
     assert "4 GiB io2 in a" in found.message
 
 
+def test_a_volume_under_a_key_of_its_own_is_told_with_the_key():
+    failure = refused("KMSKeyAccessDenied", "not authorized", 400, "CreateVolume")
+    size = {"AvailabilityZone": "a", "Size": 1, "VolumeType": "gp3"}
+
+    own = translated(failure, "CreateVolume", **size, KmsKeyId="alias/own")
+    other = translated(failure, "CreateVolume", **size)
+
+    assert "(1 GiB gp3 in a, encrypted with alias/own)" in own.message
+    assert "(1 GiB gp3 in a)" in other.message
+
+
 @pytest.mark.parametrize(
     ("code", "status"),
     [("InternalError", 500), ("Unavailable", 503), ("500", 500), ("SomethingNew", 502)],

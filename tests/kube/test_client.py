@@ -44,6 +44,27 @@ async def test_reads_one_object(client: KubeClient, server: ApiServer) -> None:
     assert server.requests[0].headers["Authorization"] == "Bearer first"
 
 
+@pytest.mark.parametrize("name", ["data#x", "data?watch=true", "a b", "dätä", "data;x"])
+async def test_a_name_is_one_part_of_the_path(client: KubeClient, server: ApiServer, name: str):
+    with pytest.raises(KubeError):
+        await client.get(CLAIMS, name, "web")
+
+    assert [(each.path, each.query) for each in server.requests] == [
+        (f"/api/v1/namespaces/web/persistentvolumeclaims/{name}", {})
+    ]
+
+
+@pytest.mark.parametrize("name", [".", "..", "../secrets/db", "a/status", "%2e%2e"])
+async def test_nothing_is_asked_about_a_name_that_no_object_can_have(
+    client: KubeClient, server: ApiServer, name: str
+):
+    with pytest.raises(KubeError, match="no object can have this name") as refused:
+        await client.get(CLAIMS, name, "web")
+
+    assert refused.value.reason is Reason.OBJECT_NOT_FOUND
+    assert server.requests == []
+
+
 async def test_lists_page_by_page(
     client: KubeClient, server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

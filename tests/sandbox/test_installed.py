@@ -70,6 +70,7 @@ def test_an_archive_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     broken.write_bytes(b"half an archive")
     assert refusal(folder=tmp_path).startswith(f"{broken} is not an image's archive")
 
+    (tmp_path / "gone.tar").symlink_to(tmp_path / "nowhere")
     written(tmp_path / "good.tar", manifest(), at_s=1)  # the older one
 
     assert archive.chosen(folder=tmp_path, machine="x86_64").path.name == "good.tar"

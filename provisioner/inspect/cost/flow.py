@@ -64,13 +64,13 @@ async def billed_items(
         with_used: whether the kubelets are asked how full the volumes are.
     """
     objects = await _objects(readers, driver, with_used=with_used)
-    (ids, orphans, remarks), by_id, restores = await asyncio.gather(
-        _orphans(readers),
-        readers.cloud.volumes(objects.volumes),
+    # One after the other: both are large answers, and memory is limited.
+    ids, orphans, remarks = await _orphans(readers)
+    volumes = [*(await readers.cloud.volumes(objects.volumes)).values()]
+    restores, snapshots = await asyncio.gather(
         readers.cloud.ask("DescribeFastSnapshotRestores", _restores(readers), {}),
+        _snapshots(readers, objects.contents, ids),
     )
-    volumes = [*by_id.values()]
-    snapshots = await _snapshots(readers, objects.contents, ids)
     items = [_item_of(each, objects, rates) for each in volumes]
     if readers.cloud.misses("DescribeVolumes"):
         unread = objects.volumes.keys() - {each.volume_id for each in volumes}

@@ -97,7 +97,8 @@ def _default_class(seen: Evidence) -> Finding:
         return Finding(
             Verdict.WARNING,
             f"no StorageClass is the default, and claims without a class wait: {some(waiting)}",
-            f"kubectl annotate storageclass NAME {DEFAULT_CLASS}=true, or name a class in them",
+            f"kubectl annotate --overwrite storageclass NAME {DEFAULT_CLASS}=true, or name a class "
+            "in them",
         )
     return ok(f"StorageClass {defaults[0]}" if defaults else "none; every claim names its class")
 

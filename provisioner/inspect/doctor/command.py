@@ -47,9 +47,8 @@ _AREAS = (
 )
 @click.option(
     "--lease-namespace",
-    default="kube-system",
-    show_default=True,
-    help="Namespace of the controller's leases.",
+    default="",
+    help="Namespace of the controller's leases; they are looked for if it is not given.",
 )
 @click.option(
     "--output",

@@ -17,7 +17,12 @@ from provisioner.inspect.doctor.check_rules import (
     unknown,
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
-from provisioner.inspect.reading.controller_rules import OUR_HOLDER, ours, stock_controllers
+from provisioner.inspect.reading.controller_rules import (
+    OUR_HOLDER,
+    at_work,
+    ours,
+    stock_controllers,
+)
 from provisioner.inspect.reading.setup_kind_rules import SeenLease, SystemNode, Workload
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.leadership import lease_names
@@ -105,9 +110,9 @@ def _lease_held(seen: Evidence) -> Finding:
     if not leases:
         return Finding(
             Verdict.FAILED,
-            f"none of the leases {main}, {', '.join(others)} exists: no controller has ever run",
-            "install the controller (docs/install.md); if it keeps its leases in another "
-            "namespace, give --lease-namespace",
+            f"none of the leases {main}, {', '.join(others)} exists: no controller has ever "
+            "run, or it runs without leader election",
+            "install the controller (docs/install.md), or look at the pods of the one there is",
         )
     problems = [
         problem
@@ -116,10 +121,10 @@ def _lease_held(seen: Evidence) -> Finding:
         and (problem := _why_not_led(name, leases.get(name), seen))
     ]
     holders = sorted({(each.spec.holder_identity or "") for each in leases.values()} - {""})
-    remedy = (
-        "nothing is provisioned, attached or resized without it: look at the controller's pods "
-        "and log (kubectl -n ebs-provisioner logs deploy/ebs-provisioner-controller)"
-    )
+    working = at_work(seen.cluster.deployments, holders)
+    remedy = "nothing is provisioned, attached or resized without it: look at its pods and log"
+    if working is not None:
+        remedy += f" (kubectl -n {working.metadata.namespace} logs deploy/{working.name})"
     return judged(problems, f"held by {', '.join(holders)}", remedy)
 
 

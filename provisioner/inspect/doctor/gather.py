@@ -27,6 +27,7 @@ from provisioner.inspect.reading.controller_rules import (
 from provisioner.inspect.reading.controllers import cluster_id_of, region_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
+from provisioner.inspect.reading.leases import lease_namespace
 from provisioner.inspect.reading.setup_kind_rules import (
     DataObject,
     EndpointSlice,
@@ -76,12 +77,12 @@ class Question:
     Attributes:
         target: the cluster and the account.
         identity: under which rights are tried.
-        lease_namespace: of the controller's leases.
+        lease_namespace: of the controller's leases; "" to look for them.
     """
 
     target: Target
     identity: probes.Identity
-    lease_namespace: str = "kube-system"
+    lease_namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,9 +171,8 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
 
 async def _leases(cluster: Cluster, question: Question) -> dict[str, SeenLease]:
     names = (*lease_names(question.target.driver), SNAPSHOT_LEASE)
-    return await _by_name(
-        cluster.one(SEEN_LEASES, name, question.lease_namespace) for name in names
-    )
+    namespace = await lease_namespace(cluster, question.target.driver, question.lease_namespace)
+    return await _by_name(cluster.one(SEEN_LEASES, name, namespace) for name in names)
 
 
 async def _by_name(asked: Iterable[Awaitable[Any]]) -> dict[str, Any]:

@@ -65,6 +65,22 @@ def _since(taint: Taint, created: datetime | None) -> datetime | None:
         return created
 
 
+def _nodes_ready(seen: Evidence) -> Finding:
+    attached = [each for each in seen.cluster.attachments if each.spec.attacher == seen.driver]
+    used = Counter(each.spec.node_name for each in attached)
+    problems = [
+        f"Node {node.name} is not ready, and {counted(used[node.name], 'volume')} "
+        f"{'is' if used[node.name] == 1 else 'are'} attached to it"
+        for node in seen.cluster.nodes
+        if node.ready != "True" and used[node.name]
+    ]
+    remedy = (
+        "kubectl ebs explain node NAME; if the machine is off for good, delete the Node: until "
+        "then its pods' volumes go nowhere else (docs/troubleshooting.md)"
+    )
+    return judged(problems, "every node with a volume is ready", remedy)
+
+
 def _out_of_service(seen: Evidence) -> Finding:
     problems = [
         f"Node {node.name} is ready and still has the taint {_OUT_OF_SERVICE}"
@@ -257,6 +273,12 @@ def _other_credentials(seen: Evidence, controller: Workload, *, of_node: bool = 
 
 RULES = (
     Rule("startup-taints", "no node keeps a startup taint", ("nodes",), _startup_taints),
+    Rule(
+        "nodes-ready",
+        "nodes that have volumes are ready",
+        ("nodes", "volumeattachments"),
+        _nodes_ready,
+    ),
     Rule("out-of-service", "no ready node is declared out of service", ("nodes",), _out_of_service),
     Rule("zone-labels", "nodes have the zone labels that EC2 confirms", ("nodes",), _zone_labels),
     Rule("instances", "the instances of all nodes run", ("nodes", "DescribeInstances"), _instances),

@@ -66,6 +66,23 @@ def _stuck_deletions(seen: Evidence) -> Finding:
     return judged(problems, "nothing is being deleted for more than 10 minutes", remedy)
 
 
+def _claims_waiting(seen: Evidence) -> Finding:
+    """A claim that waits for a pod is left out: only the pod could say whether that is too long."""
+    classes = {each.name: each for each in seen.cluster.classes if each.is_of(seen.driver)}
+    problems = [
+        f"claim {each.key} waits for its volume since {made:%Y-%m-%dT%H:%MZ}"
+        for each in seen.cluster.claims
+        if (found := classes.get(each.class_name or "")) is not None
+        and not each.spec.volume_name
+        and not each.deleting
+        and (each.selected_node or not found.waits_for_consumer)
+        and (made := each.metadata.creation_timestamp) is not None
+        and seen.now - made > _STUCK
+    ]
+    remedy = "kubectl ebs explain pvc NAMESPACE/NAME names the cause"
+    return judged(problems, "no claim waits for its volume for more than 10 minutes", remedy)
+
+
 def _not_of_others(seen: Evidence) -> list[Claim]:
     """Claims, without those that have a volume of another driver."""
     others = {each.name for each in seen.cluster.volumes if not each.volume_id(seen.driver)}
@@ -273,6 +290,12 @@ RULES = (
             *("volumesnapshots", "volumesnapshotclasses"),
         ),
         _stuck_deletions,
+    ),
+    Rule(
+        "claims-waiting",
+        "claims get their volumes",
+        ("persistentvolumeclaims", "storageclasses"),
+        _claims_waiting,
     ),
     Rule(
         "stuck-attachments",

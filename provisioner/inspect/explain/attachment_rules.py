@@ -6,11 +6,7 @@ from datetime import timedelta
 
 import msgspec
 
-from provisioner.inspect.explain import (
-    controller_rules,
-    reason_rules,
-    volume_rules,
-)
+from provisioner.inspect.explain import controller_rules, key_rules, reason_rules, volume_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.pods import elsewhere_rules
@@ -129,6 +125,8 @@ def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symp
         ),
         None,
     )
+    if told is not None and told.reason is Reason.KEY_UNUSABLE:
+        return Chain((key_rules.link(told, key_rules.of_volume(volume)), symptom))
     if told is not None:
         return Chain((reason_rules.link_of(told, Cause.NOT_ATTACHED), symptom))
     if here is None and view.read("volumeattachments"):

@@ -47,6 +47,7 @@ class Cause(StrEnum):
     CLAIM_LOST = "ClaimLost"
     CLAIM_IN_USE = "ClaimInUse"
     PROVISIONING = "Provisioning"
+    NOT_CREATED = "VolumeNotCreated"
     GROWS = "VolumeGrows"
     FILE_SYSTEM_WAITS = "FileSystemGrowsWithPod"
     MODIFYING = "VolumeChanges"

@@ -1,6 +1,7 @@
 """Why a claim has no volume, or keeps nobody waiting any longer than it has to."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -9,6 +10,7 @@ from provisioner.controller.provisioning import plan_rules
 from provisioner.inspect.explain import (
     controller_rules,
     growth_rules,
+    key_rules,
     reason_rules,
     refusal_rules,
     source_rules,
@@ -18,6 +20,7 @@ from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.scheduling import scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
+from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.claim import Claim
@@ -28,6 +31,8 @@ from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 
 _PROTECTION = "kubernetes.io/pvc-protection"
+# The stock driver's (kubernetes-csi/external-provisioner pkg/controller/topology.go).
+_UNREGISTERED = re.compile(r"no topology key found (?:on CSINode|for node) (\S+)")
 _FAILED, _GOES_ON = "ProvisioningFailed", "Provisioning"
 _SOON = timedelta(seconds=30)
 _RELEASED_IN = timedelta(seconds=60)
@@ -71,9 +76,13 @@ def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     ]
     if found:
         return found
+    failed = _failed(about)
     if storage_class.waits_for_consumer and not claim.selected_node and not _placed(about):
+        # After a refusal the choice of a node is taken back, so that the scheduler makes another.
+        if failed is not None and controller_rules.is_recent(view, failed):
+            return _told(view, about)
         return _waiting(view, about, claim)
-    absent = controller_rules.absence(view, Task.PROVISION)
+    absent = controller_rules.absence(view, Task.PROVISION, failed)
     return [*([absent] if absent else []), *_told(view, about, is_worked_on=absent is None)]
 
 
@@ -129,21 +138,7 @@ def _deleting(view: View, about: ClaimView, claim: Claim) -> Iterator[Chain]:
     # A pod without a node does not protect its claims (pvc-protection-controller, 1.36).
     users = [each for each in about.users if each.node_name]
     if _PROTECTION in claim.finalizers and users:
-        pods = ", ".join(each.key for each in users)
-        yield Chain(
-            (
-                Link(
-                    Cause.CLAIM_IN_USE,
-                    f"The claim is being deleted, but a pod still uses it: {pods}.",
-                    Proof(where, left),
-                    next="Kubernetes, which deletes the claim once the last pod has ended",
-                    remedy="Delete the pods, if the data are no longer needed.",
-                    command=shell(
-                        "kubectl -n {} delete pod {}", claim.metadata.namespace, users[0].name
-                    ),
-                ),
-            )
-        )
+        yield Chain((_in_use(about, users, Proof(where, left)),))
         return
     foreign = [each for each in claim.finalizers if each != _PROTECTION]
     if foreign:
@@ -160,6 +155,26 @@ def _deleting(view: View, about: ClaimView, claim: Claim) -> Iterator[Chain]:
         )
         return
     yield _not_released(view, about, claim)
+
+
+def _in_use(about: ClaimView, users: Sequence[WatchedPod], proof: Proof) -> Link:
+    """Once the last pod has ended the claim is gone, and its data with it unless they are kept."""
+    pods = ", ".join(each.key for each in users)
+    volume = about.volume.persistent_volume if about.volume else None
+    is_kept = volume is not None and volume.reclaim_policy == "Retain"
+    return Link(
+        Cause.CLAIM_IN_USE,
+        f"The claim is being deleted, but a pod still uses it: {pods}.",
+        proof,
+        next="Kubernetes, which deletes the claim once the last pod has ended"
+        + ("" if is_kept else "; its data are deleted with it"),
+        remedy="The data are kept: the reclaim policy is Retain. A deletion cannot be taken back; "
+        "when the pods have ended, create the claim again."
+        if is_kept
+        else "To keep the data, set the reclaim policy to Retain before the pods end: a deletion "
+        "cannot be taken back. If they are no longer needed, delete the pods.",
+        command=volume_rules.keep(volume) if volume is not None and not is_kept else "",
+    )
 
 
 def _not_released(view: View, about: ClaimView, claim: Claim) -> Chain:
@@ -353,13 +368,11 @@ def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
 
 def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Chain]:
     """By events: what failed last, or what is going on."""
-    # What was said before the class was created is over.
-    told = tuple(each for each in about.said if each.reason is not Reason.CLASS_NOT_FOUND)
-    said = told if about.storage_class is not None else about.said
-    last, failed = newest(said, _FAILED, _GOES_ON), newest(said, _FAILED)
+    said = _said(about)
+    last, failed = newest(said, _FAILED, _GOES_ON), _failed(about)
     # Each try says that it goes on before it fails again.
     if last is not None and failed is not None and _age(last, failed) < _TRIED_WITHIN:
-        return [Chain((_failure(failed), _pending_link(about)))]
+        return [Chain((_failure(view, about, failed), _pending_link(about)))]
     if not is_worked_on:
         return []
     if last is not None:
@@ -386,17 +399,39 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
     return [Chain((link,), waits=is_new)]
 
 
-def _failure(said: Said) -> Link:
+def _said(about: ClaimView) -> tuple[Said, ...]:
+    """What was said before the class was created is over."""
+    told = tuple(each for each in about.said if each.reason is not Reason.CLASS_NOT_FOUND)
+    return told if about.storage_class is not None else about.said
+
+
+def _failed(about: ClaimView) -> Said | None:
+    return newest(_said(about), _FAILED)
+
+
+def _failure(view: View, about: ClaimView, said: Said) -> Link:
     """What EC2 or the controller refuses."""
-    link = reason_rules.link_of(said, Cause.PROVISIONING)
+    if said.reason is Reason.KEY_UNUSABLE:
+        return key_rules.link(said, key_rules.of_claim(view, about))
+    if (node := _UNREGISTERED.search(said.text)) is not None:
+        return Link(
+            Cause.DRIVER_NOT_REGISTERED,
+            f"The driver is not registered on node {node[1]}, or has not told the node's zone.",
+            reason_rules.proof_of(said),
+            next="the node plugin, which registers the driver when it starts",
+            remedy="Look at the node plugin's pod on that node.",
+            command=shell("kubectl ebs explain node {}", node[1]) if is_name(node[1]) else "",
+        )
+    link = reason_rules.link_of(said, Cause.NOT_CREATED)
     if said.reason is not Reason.VOLUME_NOT_FOUND:
         return link
+    key = key_rules.of_claim(view, about)
     return replace(
         link,
-        sentence="EC2 has created the volume and taken it back, most often because the role may "
-        "not use its KMS key.",
+        sentence="EC2 has created the volume and taken it back, most often because the "
+        f"controller's role may not use its key: {key.words}.",
         remedy="Allow the controller's role to use the key; docs/reference/iam.md has the rights.",
-        command="kubectl ebs doctor",
+        command="kubectl ebs doctor --as-controller",
     )
 
 

@@ -40,9 +40,8 @@ _REASONS: tuple[Cause | Reason | str, ...] = (*EVENTS, *Reason, *Cause)
 )
 @click.option(
     "--lease-namespace",
-    default="kube-system",
-    show_default=True,
-    help="Namespace of the controller's leases.",
+    default="",
+    help="Namespace of the controller's leases; they are looked for if it is not given.",
 )
 @target_options
 def explain(*, words: tuple[str, ...], output: str, lease_namespace: str, target: Target) -> None:

@@ -1,9 +1,10 @@
 """Is anybody working? By the leases that the stock driver's sidecars and our controllers share."""
 
+from datetime import timedelta
 from enum import IntEnum
 
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
-from provisioner.inspect.explain.view_rules import ControllerView, Lease, View
+from provisioner.inspect.explain.view_rules import ControllerView, Lease, Said, View
 
 
 class Task(IntEnum):
@@ -23,20 +24,39 @@ _DOES = {
 }
 LOG = "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50"
 """The command that shows the log of our controller, as the manifests install it."""
+# The longest pause between two tries: ours waits a minute, the stock driver's sidecars five.
+_TRIES = timedelta(minutes=10)
+_DEPLOYMENTS = (
+    "kubectl get deployments -A "
+    "-l 'app.kubernetes.io/name in (ebs-provisioner,aws-ebs-csi-driver)' -o wide"
+)
 _PODS = "kubectl get pods -A -l 'app.kubernetes.io/component in (controller,csi-driver)'"
 
 
-def absence(view: View, task: Task) -> Chain | None:
-    """Why nobody does this; None if somebody does, or that cannot be known."""
+def absence(view: View, task: Task, said: Said | None = None) -> Chain | None:
+    """Why nobody does this; None if somebody does, or that cannot be known.
+
+    Args:
+        view: all that is known.
+        task: to be done.
+        said: by whom does it, if anything was: a controller without leader election has no leases.
+    """
     controller = view.controller
     if not controller.leases:
         return None
     lease = controller.leases[task]
+    if not lease.exists and said is not None and is_recent(view, said):
+        return None
     where = f"lease {controller.namespace}/{lease.name}"
     if not lease.is_held(view.now):
         return Chain((_not_held(view, task, lease, where),))
     split = _split(view)
     return Chain((split,)) if split is not None else None
+
+
+def is_recent(view: View, said: Said) -> bool:
+    """Whether it was said after, or in, the last try."""
+    return said.at is not None and view.now - said.at < _TRIES
 
 
 def holder(view: View, task: Task) -> Lease | None:
@@ -91,7 +111,7 @@ def _split(view: View) -> Link | None:
         ),
         next="our controller: it gives its leases back within a minute and tries again",
         remedy="Let only one driver's controller run: scale the other one to 0.",
-        command="kubectl -n kube-system scale deployment ebs-csi-controller --replicas=0",
+        command=_DEPLOYMENTS,
     )
 
 

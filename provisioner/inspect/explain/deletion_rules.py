@@ -33,12 +33,16 @@ def foreign(kind: str, obj: KubeObject, known: Collection[str]) -> Link | None:
         return None
     return Link(
         Cause.FINALIZER_STUCK,
-        f"Somebody has not released {kind} {obj.key}: {', '.join(others)}.",
+        f"{kind} {obj.key} is being deleted, and kept by {_finalizer(others)}.",
         Proof(f"{kind} {obj.key}, metadata.finalizers", ", ".join(obj.finalizers)),
-        next="the controller that writes this finalizer, if it still runs",
+        next=f"the owner of {others[0]}; unknown to this driver",
         remedy="Start that controller. Only if it is gone for good, remove its finalizer.",
         command=_finalizers(kind, obj),
     )
+
+
+def _finalizer(names: Collection[str]) -> str:
+    return f"finalizer{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
 def late(kind: str, obj: KubeObject, by: str, remedy: str, command: str = "") -> Link:

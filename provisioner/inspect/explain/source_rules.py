@@ -4,6 +4,7 @@ from provisioner.controller.claims import source_rules
 from provisioner.inspect.explain import reason_rules, snapshot_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.view_rules import ClaimView, View
+from provisioner.inspect.reading.gap_rules import GROUPS
 from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.claim import Claim, DataSource
 from provisioner.model.data_source import Source
@@ -40,7 +41,8 @@ def _found(view: View, about: ClaimView, claim: Claim, source: DataSource) -> So
         snapshot.snapshot if snapshot else None,
         snapshot.content if snapshot else None,
         driver=view.driver,
-        is_served=snapshot is not None and snapshot_rules.SERVED in snapshot.versions,
+        is_served=GROUPS in view.unread
+        or (snapshot is not None and snapshot_rules.SERVED in snapshot.versions),
     )
 
 

@@ -223,7 +223,7 @@ class View:
     Attributes:
         target: the object.
         driver: name of the CSI driver.
-        now: by this machine.
+        now: by the API server, whose times it is compared with.
         unread: what could not be read: "list pods", "DescribeVolumes"; "EC2" for all of it.
         region: in which EC2 is asked; "" for none.
         pod: if a pod is asked about.

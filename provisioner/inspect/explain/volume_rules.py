@@ -140,7 +140,7 @@ def _of_ebs(about: VolumeView, found: PlacedVolume) -> Iterator[Link]:
             f"PersistentVolume, and create both again: the PersistentVolume with zone "
             f"{volume.zone}, the claim with its name as volumeName (a bound claim whose "
             "PersistentVolume is deleted is lost).",
-            command=_keep(found),
+            command=keep(found),
         )
     yield from _foreign(about, found)
 
@@ -149,7 +149,8 @@ def _snapshots_of(volume_id: str) -> str:
     return shell("aws ec2 describe-snapshots --filters {}", f"Name=volume-id,Values={volume_id}")
 
 
-def _keep(found: PlacedVolume) -> str:
+def keep(found: PlacedVolume) -> str:
+    """The command after which the volume outlives its claim."""
     return shell("kubectl patch pv {} -p {}", found.name, _RETAIN)
 
 
@@ -337,6 +338,6 @@ def _still_bound(found: PlacedVolume) -> Chain:
         next="you: the volume goes once the claim is deleted; until then its pods can use it",
         remedy="If the data are no longer needed, delete the claim. If they are, set the reclaim "
         "policy to Retain first: a deletion cannot be taken back.",
-        command=_keep(found),
+        command=keep(found),
     )
     return Chain((link,))

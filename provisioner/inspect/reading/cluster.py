@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 from provisioner.inspect.reading.gap_rules import GROUPS, KUBERNETES, Gap
@@ -56,6 +58,14 @@ class Cluster:
         return tuple(
             sorted({each.partition("/")[2] for each, _ in found if each.startswith(f"{group}/")})
         )
+
+    async def now(self) -> datetime:
+        """The time by the API server's clock; by this machine's if it does not say."""
+        try:
+            _, date = await self.client.version()
+            return parsedate_to_datetime(date).astimezone(UTC)
+        except (KubeError, ValueError, TypeError):
+            return datetime.now(UTC)
 
     def misses(self, resource: Resource[Any]) -> bool:
         """Whether a question about this kind failed: then its absence proves nothing."""

@@ -180,9 +180,17 @@ def chosen(path: Path | None = None, folder: Path = DIST, machine: str = "") -> 
 def _newest_first(folder: Path) -> tuple[list[ImageArchive], list[SandboxError]]:
     """The archives of a folder, and why others are none."""
     found, broken = [], []
-    for path in sorted(folder.glob("*.tar"), key=lambda each: each.stat().st_mtime, reverse=True):
+    for path in sorted(folder.glob("*.tar"), key=_written_s, reverse=True):
         try:
             found.append(read(path))
         except SandboxError as error:
             broken.append(error)
     return found, broken
+
+
+def _written_s(path: Path) -> float:
+    """When; 0 for what is gone meanwhile, or leads nowhere, and cannot be read either."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0

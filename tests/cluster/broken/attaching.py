@@ -100,7 +100,11 @@ async def wrong_affinity(place: Place) -> AsyncIterator[str]:
     await asyncio.to_thread(place.cluster.ec2.delete_volume, VolumeId=made)
 
 
-@broken("An old VolumeAttachment keeps a finalizer that nobody removes", "AttachmentStuck")
+@broken(
+    "An old VolumeAttachment keeps a finalizer that nobody removes",
+    "AttachmentStuck",
+    words=(f"finalizer {HOLD} keeps it", "is available", f"the owner of {HOLD}", "kubectl patch"),
+)
 @asynccontextmanager
 async def attachment_of_nobody(place: Place) -> AsyncIterator[str]:
     """The volume has left the node in EC2, and its VolumeAttachment is in the way of the next."""
@@ -135,7 +139,7 @@ async def used_elsewhere(place: Place) -> AsyncIterator[str]:
     await place.attached(await quiet_nodes.attachment_of(place, pv["metadata"]["name"], node))
     async with quiet_nodes.a_node(place) as instance:
         new = await quiet_nodes.start_pod(place, instance, "new")
-        await kubernetes_says(place, "FailedAttachVolume", "Multi-Attach", name="new")
+        await kubernetes_says(place, "FailedAttachVolume", "already used by pod", name="new")
         yield "pod new"
         await quiet_nodes.end_pod(place, new["metadata"]["name"])
 

@@ -203,6 +203,7 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
     "NodesFull",
     check="node-limits",
     section=Section.POD_PENDING,
+    words=("Other nodes in us-east-1a have room", "Change the selector"),
 )
 @asynccontextmanager
 async def nodes_are_full(place: Place) -> AsyncIterator[str]:

@@ -138,8 +138,13 @@ async def a_starting_pod(place: Place, pv: Json, zone: str = ZONE) -> AsyncItera
         attachment = await attachment_of(place, pv["metadata"]["name"])
         yield attachment
         await end_pod(place, pod["metadata"]["name"])
-        # The controller manager would wait for minutes after so many failures.
-        await force_removal(place, f"{ATTACHMENTS}/{attachment}")
+        path = f"{ATTACHMENTS}/{attachment}"
+        found = await place.cluster.get(path)
+        if found is None or found.get("status", {}).get("attached"):
+            await place.is_gone(path, 60)
+        else:
+            # The controller manager would wait for minutes after so many failures.
+            await force_removal(place, path)
 
 
 async def end_pod(place: Place, name: str) -> None:

@@ -43,6 +43,7 @@ class Broken:
         check: the id of the check of ``doctor`` that fails or warns; "" if none looks at it.
         arguments: with which ``doctor`` looks.
         section: of the troubleshooting page, which says more; None of what is healthy.
+        words: that the first link has in its sentence, its proof or its advice.
     """
 
     what: str
@@ -51,6 +52,7 @@ class Broken:
     check: str = ""
     arguments: tuple[str, ...] = ()
     section: Section | None = None
+    words: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
@@ -76,12 +78,13 @@ class Matrix:
         check: str = "",
         arguments: tuple[str, ...] = (),
         section: Section | None = None,
+        words: tuple[str, ...] = (),
     ) -> Callable[[Make], Make]:
         """Add a way."""
 
         def added(make: Make) -> Make:
             place = section or self._section
-            self.ways.append(Broken(what, make, causes, check, arguments, place))
+            self.ways.append(Broken(what, make, causes, check, arguments, place, words))
             return make
 
         return added

@@ -51,7 +51,11 @@ async def may_not_create(place: Place) -> AsyncIterator[str]:
     yield "pvc data"
 
 
-@broken("The role may not use the KMS key", "EncryptionKeyUnusable")
+@broken(
+    "The role may not use the KMS key",
+    "EncryptionKeyUnusable",
+    words=("a right is missing", "default KMS key for EBS", "sets no kmsKeyId", "--as-controller"),
+)
 @asynccontextmanager
 async def may_not_use_the_key(place: Place) -> AsyncIterator[str]:
     text = "The user is not authorized to use the KMS key."

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from provisioner.inspect.doctor.check_rules import Check
 from provisioner.inspect.doctor.command import checks_of
@@ -54,6 +55,13 @@ def node(name: str = "node-1", **spec: Any) -> SystemNode:
         },
     }
     return read(SystemNode, document)
+
+
+def not_ready(name: str = "node-1") -> SystemNode:
+    """Its kubelet has stopped to report."""
+    found = node(name)
+    conditions = [structs.replace(each, status="Unknown") for each in found.status.conditions or ()]
+    return structs.replace(found, status=structs.replace(found.status, conditions=conditions))
 
 
 def a_quota(code: str, name: str, limit: float, used: float) -> QuotaUse:

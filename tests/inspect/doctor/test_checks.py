@@ -44,6 +44,14 @@ def claim(**spec: Any) -> Claim:
     return e.read(Claim, document)
 
 
+def pending(node: str = "") -> Claim:
+    """Of a class that waits for a pod; with the node that was chosen for the pod."""
+    chosen = {"volume.kubernetes.io/selected-node": node} if node else {}
+    meta = {"name": "data", "namespace": "shop", "creationTimestamp": e.OLD, "annotations": chosen}
+    spec = {"storageClassName": "gp3"}
+    return e.read(Claim, {"metadata": meta, "spec": spec, "status": {"phase": "Pending"}})
+
+
 def default_class(name: str) -> Any:
     marked = {
         "metadata": {
@@ -208,6 +216,12 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         "Node node-1",
     ),
     (
+        "nodes-ready",
+        Verdict.FAILED,
+        with_cluster(nodes=[e.not_ready()]),
+        "Node node-1 is not ready, and 1 volume is attached to it",
+    ),
+    (
         "zone-labels",
         Verdict.FAILED,
         with_cloud(instances={e.INSTANCE: e.instance(zone="us-east-1b")}),
@@ -237,6 +251,12 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         Verdict.WARNING,
         with_cloud(instances={e.INSTANCE: e.instance(hop_limit=1)}),
         "HttpPutResponseHopLimit 1",
+    ),
+    (
+        "claims-waiting",
+        Verdict.FAILED,
+        with_cluster(claims=[pending("a-node")]),
+        "claim shop/data waits for its volume since 2026-11-23T10:00Z",
     ),
     (
         "controller-credentials",
@@ -427,6 +447,15 @@ def test_without_samples_it_says_what_was_not_tried():
 
 def test_ids_are_words_for_scripts():
     assert [each for each in checked(SOUND) if not re.fullmatch(r"[A-Za-z0-9-]+", each)] == []
+
+
+def test_a_claim_that_waits_for_a_pod_is_patience():
+    assert checked(with_cluster(claims=[pending()]))["claims-waiting"].verdict is Verdict.OK
+
+
+def test_a_node_without_volumes_may_be_away():
+    seen = with_cluster(nodes=[e.not_ready()], attachments=[])
+    assert checked(seen)["nodes-ready"].verdict is Verdict.OK
 
 
 def test_a_taint_of_a_new_node_is_patience():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -149,6 +150,40 @@ def test_two_controllers_that_share_the_leases():
     assert first_causes(view(claims=(claim_view(),), controller=both)) == ["LeasesSplit"]
 
 
+def test_a_controller_without_leader_election_is_heard():
+    none = ControllerView(tuple(replace(each, exists=False) for each in led("", 0).leases))
+    recent = refused(Reason.PERMISSION_DENIED)
+    for said_, found in (((recent,), ["PermissionDenied"]), ((), ["NoController"])):
+        about = claim_view(said=said_)
+        assert first_causes(view(claims=(about,), controller=none)) == found
+
+
+def test_a_refusal_is_told_though_the_node_was_taken_back():
+    waits = a_class(waits=True)
+    claim = claim_of()
+    full = refused(Reason.ZONE_OUT_OF_CAPACITY)
+    old = replace(full, at=LONG_AGO)
+    for said_, found in ((full, "ZoneOutOfCapacity"), (old, "WaitsForPod")):
+        about = claim_view(claim=claim, storage_class=waits, said=(said_,))
+        (chain,) = chains(view(claims=(about,)))
+        assert str(chain.cause) == found
+
+
+def test_a_node_without_the_driver_is_named_by_the_stock_provisioner():
+    text = (
+        'failed to provision volume with StorageClass "gp3": error generating accessibility '
+        "requirements: no topology key found on CSINode node-1"
+    )
+    (chain,) = chains(view(claims=(claim_view(said=(said(text),)),)))
+    assert str(chain.cause) == "DriverNotRegistered"
+    assert chain.links[0].command == "kubectl ebs explain node node-1"
+
+
+def test_a_failure_that_nobody_knows_is_no_progress():
+    (chain,) = chains(view(claims=(claim_view(said=(said("the moon is full"),)),)))
+    assert (str(chain.cause), chain.waits) == ("VolumeNotCreated", False)
+
+
 def test_a_refusal_and_no_controller_are_two_causes():
     found = view(
         claims=(claim_view(said=(refused(Reason.PERMISSION_DENIED),)),), controller=led(ago_s=300)
@@ -178,13 +213,20 @@ def test_a_lost_claim():
     assert causes(view(claims=(claim_view("Lost"),))) == [["PersistentVolumeMissing", "ClaimLost"]]
 
 
-def test_a_claim_that_goes_and_is_in_use_names_the_pod():
+def test_of_a_claim_that_goes_and_is_in_use_the_data_are_kept_first():
     held = claim_of("Bound", deleting=True)
     meta = structs.replace(held.metadata, finalizers=["kubernetes.io/pvc-protection"])
     held = structs.replace(held, metadata=meta)
-    (chain,) = chains(view(claims=(claim_view("Bound", claim=held, users=(pod_of(),)),)))
-    assert str(chain.cause) == "ClaimInUse"
-    assert chain.links[0].command == "kubectl -n shop delete pod web-0"
+    for policy, is_kept in (("Delete", False), ("Retain", True)):
+        volume = volume_of(persistent_volume=pv_of(policy=policy))
+        found = claim_view("Bound", claim=held, users=(pod_of(),), volume=volume)
+        (chain,) = chains(view(claims=(found,)))
+        (link,) = chain.links
+        assert str(chain.cause) == "ClaimInUse"
+        assert "shop/web-0" in link.sentence
+        assert ("data are deleted with it" in link.next, is_kept) in {(True, False), (False, True)}
+        keep = f"kubectl patch pv {PV} -p '" + '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
+        assert link.command == ("" if is_kept else f"{keep}'")
 
 
 def test_a_claim_that_was_never_created_because_of_a_quota():

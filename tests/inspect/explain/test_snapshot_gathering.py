@@ -29,6 +29,9 @@ class Api:
         self._versions = versions
         self._tells = tells
 
+    async def version(self) -> tuple[str, str]:
+        return "v1.37.2", ""
+
     async def served(self) -> frozenset[tuple[str, str]]:
         if not self._tells:
             raise KubeError(Reason.FORBIDDEN, "cannot list groups: forbidden")

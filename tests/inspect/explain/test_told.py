@@ -49,6 +49,16 @@ STOCK = (
             STOCK,
             Reason.PERMISSION_DENIED,
         ),
+        (
+            "could not create volume in EC2: IdempotentParameterMismatch: Parameters on this …",
+            Reason.TOKEN_MISMATCH,
+        ),
+        (
+            "timed out waiting for volume to create: InvalidVolume.NotFound: The volume 'vol-…'",
+            Reason.VOLUME_NOT_FOUND,
+        ),
+        ("Could not create: InsufficientVolumeCapacity in us-east-1a", Reason.ZONE_OUT_OF_CAPACITY),
+        ("get credentials: failed to refresh: no EC2 IMDS role found", Reason.CREDENTIALS_INVALID),
         ('storageclass.storage.k8s.io "fast" not found', Reason.CLASS_NOT_FOUND),
         ("MountVolume.SetUp failed: no such secret", None),
         ("", None),

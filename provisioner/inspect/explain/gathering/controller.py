@@ -7,6 +7,7 @@ from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controller_rules import is_ours
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS
+from provisioner.inspect.reading.leases import lease_namespace
 from provisioner.inspect.reading.setup_kinds import SEEN_LEASES
 from provisioner.model.leadership import lease_names
 
@@ -17,7 +18,15 @@ _STOCK = "ebs-csi-controller"
 async def controller(
     cluster: Cluster, driver: str, namespace: str, now: datetime
 ) -> ControllerView:
-    """Who holds the leases; pods are read only if somebody does not."""
+    """Who holds the leases; pods are read only if somebody does not.
+
+    Args:
+        cluster: is asked.
+        driver: whose controller it is.
+        namespace: of the leases; "" to look for them.
+        now: by the API server's clock.
+    """
+    namespace = await lease_namespace(cluster, driver, namespace)
     leases = [await _lease(cluster, name, namespace) for name in lease_names(driver)]
     if any(each is None for each in leases):
         return ControllerView()

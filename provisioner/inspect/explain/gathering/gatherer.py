@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from provisioner.inspect.command_line import Readers
 from provisioner.inspect.explain import snapshot_rules
@@ -60,7 +59,7 @@ class Gatherer:
         Raises:
             KubeError: the object itself could not be read.
         """
-        start = View(target, self._driver, datetime.now(UTC))
+        start = View(target, self._driver, await self._cluster.now())
         around = {
             "pod": self._of_pod,
             "pvc": self._of_claim,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime
 
-from provisioner.ec2.error_codes import classify
+from provisioner.ec2.error_codes import CODES, classify
 from provisioner.inspect.explain.view_rules import Said
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.kind_rules import Event
@@ -16,6 +16,8 @@ from provisioner.model.meta import KubeObject
 _OURS = re.compile(r"(?:^|desc = |: )([A-Z][A-Za-z]+): ")
 # EC2's code: in our words, and in those of the AWS SDK for Go, which the stock driver passes on.
 _CODE = re.compile(r"(?:EC2 answered|api error) ([A-Z][\w.]+)(?::\s*(.*))?", re.DOTALL)
+# A code by itself: some of the stock driver's sentences quote no more of EC2's answer.
+_WORD = re.compile(r"\b[A-Z]\w+(?:\.\w+)?")
 _KNOWN = {each.value: each for each in Reason}
 # Where the API server wants events of objects without a namespace (ValidateEvent, 1.36).
 _OF_CLUSTER_WIDE = "default"
@@ -32,7 +34,8 @@ _SENTENCES = (
     (re.compile(r"is not an EBS volume; recreate it"), Reason.INVALID_REQUEST),
     (re.compile(r"storageclass\S* \S+ not found"), Reason.CLASS_NOT_FOUND),
     # The stock driver's, without a code.
-    (re.compile(r"no EBS volume capacity|InsufficientVolumeCapacity"), Reason.ZONE_OUT_OF_CAPACITY),
+    (re.compile(r"no EBS volume capacity"), Reason.ZONE_OUT_OF_CAPACITY),
+    (re.compile(r"no EC2 IMDS role found"), Reason.CREDENTIALS_INVALID),
 )
 
 
@@ -45,7 +48,9 @@ def reason_in(text: str) -> Reason | None:
         if pattern.search(text):
             return reason
     code = _CODE.search(text)
-    return classify(code[1].rstrip("."), code[2] or "", 0)[0] if code else None
+    if code:
+        return classify(code[1].rstrip("."), code[2] or "", 0)[0]
+    return next((CODES[each] for each in _WORD.findall(text) if each in CODES), None)
 
 
 def of_event(about: str, event: Event) -> Said:

@@ -1,0 +1,92 @@
+"""Which KMS key could not be used: the sentence and the advice follow EC2's own answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from provisioner.inspect.explain.chain_rules import Link
+from provisioner.inspect.explain.view_rules import SnapshotView
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
+from provisioner.model.errors import Reason
+from tests.builders import a_class
+from tests.inspect.explain.views import chains, claim_view, refused, view
+
+KEY = "arn:aws:kms:us-east-1:123456789012:key/k"
+DENIED = (
+    "CreateVolume (1 GiB gp3 in us-east-1a): EC2 answered KMSKeyAccessDenied: User: "
+    "arn:aws:sts::123456789012:assumed-role/ebs-controller/i-1 is not authorized to perform: "
+    "kms:CreateGrant; check that the KMS key exists, is enabled and allows the controller's role"
+)
+
+
+def of_answer(text: str, **claim: Any) -> Link:
+    told = refused(Reason.KEY_UNUSABLE, text)
+    found = view(claims=(claim_view(said=(told,), **claim),), region="us-east-1")
+    (chain,) = chains(found)
+    assert chain.cause is Reason.KEY_UNUSABLE
+    return chain.links[0]
+
+
+def with_key(name: str = "kmsKeyId") -> dict[str, Any]:
+    return {"storage_class": a_class(parameters={name: KEY})}
+
+
+def test_a_missing_right_names_the_role_and_the_key_of_the_class():
+    link = of_answer(DENIED, **with_key())
+    assert f"KMS key {KEY} (kmsKeyId of class " in link.sentence
+    assert "for role ebs-controller: a right is missing" in link.sentence
+    assert "does not exist" not in link.sentence
+    assert "kms:CreateGrant" in link.remedy
+    assert link.command == "kubectl ebs doctor --as-controller"
+
+
+def test_without_a_kmskeyid_the_default_key_is_named_and_nothing_is_to_be_corrected_there():
+    link = of_answer("EC2 answered KMSKeyNotFound: no such key")
+    assert "The account's default KMS key for EBS in us-east-1 (class " in link.sentence
+    assert "sets no kmsKeyId" in link.sentence
+    assert "modify-ebs-default-kms-key-id" in link.remedy
+    assert link.command.startswith("aws ec2 get-ebs-default-kms-key-id")
+
+
+def test_an_encrypted_snapshot_brings_its_own_key():
+    ebs = EbsSnapshot("snap-1", "vol-1", SnapshotState.COMPLETED, 1, encrypted=True)
+    link = of_answer(DENIED, snapshot=SnapshotView("shop/snap", ebs=ebs))
+    assert "the KMS key of source snapshot snap-1" in link.sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence", "remedy"),
+    [
+        ("EC2 answered KMSKeyNotFound: no such key", "does not exist", "parameters cannot be"),
+        (f"EC2 answered KMSInvalidState: {KEY} is disabled", "is disabled.", "Enable the key."),
+        (
+            f"EC2 answered KMSInvalidStateException: {KEY} is pending deletion.",
+            "is to be deleted",
+            "Cancel the deletion",
+        ),
+        (
+            (
+                "EC2 accepted volume vol-1 and then dropped it, as it does when it cannot use a KMS "
+                "key: check that it exists and is enabled"
+            ),
+            "does not say why",
+            "Check that the key exists and is enabled",
+        ),
+    ],
+)
+def test_the_sentence_follows_ec2s_answer(text: str, sentence: str, remedy: str):
+    link = of_answer(text, **with_key("KmsKeyID"))
+    assert KEY in link.sentence
+    assert sentence in link.sentence
+    assert remedy in link.remedy
+    assert link.command == f"aws kms describe-key --key-id {KEY} --region us-east-1"
+
+
+def test_a_volume_that_ec2_took_back_names_its_key():
+    told = refused(Reason.VOLUME_NOT_FOUND)
+    about = replace(claim_view(said=(told,)), **with_key())
+    (chain,) = chains(view(claims=(about,)))
+    assert KEY in chain.links[0].sentence
