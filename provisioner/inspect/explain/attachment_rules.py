@@ -13,6 +13,7 @@ from provisioner.inspect.explain.pods import elsewhere_rules, pending_rules
 from provisioner.inspect.explain.view_rules import (
     ClaimView,
     NodeView,
+    Said,
     View,
     VolumeView,
     newest,
@@ -88,7 +89,7 @@ def chains(view: View, claim: ClaimView, place: Here) -> list[Chain]:
     elsewhere = _elsewhere(view, claim, volume, place)
     if elsewhere is not None:
         return [elsewhere.then(symptom)]
-    absent = controller_rules.absence(view, Task.ATTACH)
+    absent = controller_rules.absence(view, Task.ATTACH, _refused(volume, here))
     if absent is not None:
         return [absent.then(symptom)]
     return [_without_fault(view, volume, here, symptom)]
@@ -116,15 +117,16 @@ def _attachment(volume: VolumeView, node: NodeView) -> Attachment | None:
     return next((a for a in volume.attachments if a.spec.node_name == node.name), None)
 
 
+def _refused(volume: VolumeView, here: Attachment | None) -> Said | None:
+    """What the attacher said last."""
+    if here is None:
+        return None
+    found = (s for s in volume.said if s.about.endswith(here.name) and "attachError" in s.where)
+    return next(found, None)
+
+
 def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symptom: Link) -> Chain:
-    told = next(
-        (
-            s
-            for s in volume.said
-            if here and s.about.endswith(here.name) and "attachError" in s.where
-        ),
-        None,
-    )
+    told = _refused(volume, here)
     if told is not None and told.reason is Reason.KEY_UNUSABLE:
         return Chain((key_rules.link(told, key_rules.of_volume(volume)), symptom))
     if told is not None:

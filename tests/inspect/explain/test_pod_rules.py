@@ -16,6 +16,7 @@ from provisioner.inspect.reading.kind_rules import (
     PodStatus,
     Waiting,
 )
+from provisioner.model import persistent_volume as p
 from provisioner.model.errors import Reason
 from provisioner.model.taint import Taint
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment
@@ -94,6 +95,27 @@ def test_a_pod_whose_node_is_chosen_waits_for_the_claims_that_are_made():
 
     assert (str(chain.cause), chain.waits) == ("Provisioning", True)
     assert chain.links[-1].proof.seen == f"none: node {NODE} is chosen, and waits for the volumes"
+
+
+def test_a_node_in_the_zone_without_the_label_that_the_volume_asks_for():
+    key = "topology.ebs.csi.aws.com/zone"
+    terms = [{"matchExpressions": [{"key": key, "operator": "In", "values": [ZONE]}]}]
+    pv = pv_of()
+    affinity = p.Affinity(required=p.Required(node_selector_terms=terms))
+    pv = structs.replace(pv, spec=structs.replace(pv.spec, node_affinity=affinity))
+    claims = with_volume(persistent_volume=pv, ebs=ebs(on=""), attachments=())
+    (chain,) = chains(unscheduled(claims=claims))
+    assert str(chain.cause) == "ZoneLabelMissing"
+    assert key in chain.links[0].sentence
+
+
+def test_a_claim_for_one_pod_is_no_want_of_nodes():
+    message = (
+        "0/3 nodes are available: 1 node has pod using PersistentVolumeClaim with the same name "
+        "and ReadWriteOncePod access mode."
+    )
+    (chain,) = chains(unscheduled(message))
+    assert "delete that pod" in chain.links[0].remedy
 
 
 def test_no_node_in_the_zone_of_the_volume():
@@ -263,6 +285,21 @@ def test_nobody_attaches_without_a_controller():
         claims=with_volume(attachments=(attachment_of(),), ebs=ebs(on="")), controller=led("")
     )
     assert first_causes(found) == ["NoController"]
+
+
+def test_an_attacher_without_leader_election_is_heard():
+    there = attachment_of(error="EC2 answered AttachmentLimitExceeded")
+    none = replace(led(""), leases=tuple(replace(e, exists=False) for e in led("").leases))
+    error = Said(
+        f"volumeattachment {there.name}",
+        "status.attachError",
+        "EC2 answered AttachmentLimitExceeded",
+        reason=Reason.INSTANCE_FULL,
+        at=NOW,
+    )
+    for said_, cause in (((error,), "AttachmentLimitExceeded"), ((), "NoController")):
+        claims = with_volume(attachments=(there,), ebs=ebs(on=""), said=said_)
+        assert first_causes(starting(claims=claims, controller=none)) == [cause]
 
 
 def test_nobody_has_asked_for_an_attachment():

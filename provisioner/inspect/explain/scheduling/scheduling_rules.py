@@ -15,15 +15,16 @@ from provisioner.inspect.shell_words import shell
 from provisioner.model.claim import Condition
 from provisioner.model.errors import Reason
 from provisioner.model.node import Node
-from provisioner.model.node_affinity import matches
+from provisioner.model.node_affinity import expressions_of, matches
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.sentences import listed
 from provisioner.model.taint import CORDONED, keeps_away
-from provisioner.model.zone import allow_node, allowed_zones
+from provisioner.model.zone import allow_node, allowed_zones, zone_of
 
 _AGE = timedelta(seconds=30)
 # Of the scheduler's words (Kubernetes 1.36), those that are about volumes.
 _VOLUMES = ("volume", "persistentvolume", "pvc")
+_ONE_POD = "same name and ReadWriteOncePod access mode"
 
 
 def chains(view: View, pod: WatchedPod) -> list[Chain]:
@@ -45,7 +46,7 @@ def chains(view: View, pod: WatchedPod) -> list[Chain]:
     volumes = _persistent_volumes(view)
     near = [node for node in view.nodes if _can_use_all(volumes, node)]
     if not near:
-        return [Chain((_no_node(volumes), symptom))]
+        return [Chain((_unlabelled(view, volumes) or _no_node(volumes), symptom))]
     return [_among(view, pod, condition, volumes, near)]
 
 
@@ -191,6 +192,32 @@ def _no_node(volumes: list[VolumeView]) -> Link:
     )
 
 
+def _unlabelled(view: View, volumes: list[VolumeView]) -> Link | None:
+    """A node that is in the zone of a volume, without a label that the volume asks for."""
+    for each in volumes:
+        affinity = each.persistent_volume.spec.node_affinity if each.persistent_volume else None
+        required = affinity.required if affinity else None
+        terms = (required.node_selector_terms or ()) if required else ()
+        keys = {str(e.get("key")) for term in terms for e in expressions_of(term)}
+        for node in view.nodes:
+            missing = sorted(keys - node.labels.keys())
+            if missing and zone_of(node.labels) in each.zones:
+                return _without_label(each, node, missing[0])
+    return None
+
+
+def _without_label(volume: VolumeView, node: Node, key: str) -> Link:
+    return Link(
+        Cause.NO_ZONE_LABEL,
+        f"Node {node.name} is in the zone of the pod's volume, but has no label {key}, which the "
+        "volume asks for.",
+        Proof(f"pv {volume.name}, spec.nodeAffinity; node {node.name}, metadata.labels", key),
+        next="kubelet, which writes the labels that the node plugin names when it registers",
+        remedy="Look at the node plugin's pod on that node, or label the node.",
+        command=shell("kubectl ebs explain node {}", node.name),
+    )
+
+
 def _excluded(pod: WatchedPod, volumes: list[VolumeView], near: list[Node]) -> Link:
     if not volumes:
         return Link(
@@ -264,5 +291,7 @@ def _by_words(pod: WatchedPod, condition: Condition, volumes: Sequence[VolumeVie
         + ("." if about_volumes or volumes else ", for reasons other than its volumes."),
         Proof(f"pod {pod.key}, condition PodScheduled", text or condition.reason),
         next="the scheduler, which tries again when nodes or volumes change",
-        remedy=f"Free what it names, or add a node{_where(volumes)}.",
+        remedy="Another pod uses a claim with ReadWriteOncePod: delete that pod, or wait for it."
+        if _ONE_POD in text
+        else f"Free what it names, or add a node{_where(volumes)}.",
     )
