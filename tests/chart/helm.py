@@ -91,3 +91,13 @@ def one(objects: list[Json], kind: str, name: str) -> Json:
     """The object of this kind and name."""
     [found] = [each for each in objects if (each["kind"], each["metadata"]["name"]) == (kind, name)]
     return found
+
+
+def merged(*layers: Json) -> Json:
+    """Values over values, as Helm merges them."""
+    result: Json = {}
+    for layer in layers:
+        for key, value in layer.items():
+            both = isinstance(value, dict) and isinstance(result.get(key), dict)
+            result[key] = merged(result[key], value) if both else value
+    return result

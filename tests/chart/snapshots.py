@@ -33,7 +33,9 @@ def change(example: Path) -> str:
     """What the values of an example change, as a diff."""
     values = yaml.safe_load(example.read_text())
     before, after = rendered(kinds=KINDS), rendered(values, kinds=KINDS)
-    return "".join(difflib.unified_diff(text(before), text(after), "default", example.name, n=2))
+    lines = difflib.unified_diff(text(before), text(after), "default", example.name, n=2)
+    # Without the numbers of lines, which whatever comes before would change.
+    return "".join("@@\n" if each.startswith("@@ ") else each for each in lines)
 
 
 def main() -> None:

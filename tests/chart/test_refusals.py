@@ -2,12 +2,22 @@
 
 from typing import Any
 
+import botocore.session
 import pytest
 import yaml
 
 from provisioner.cli import commands, controller
 from provisioner.node.commands import node
-from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, helm, one, refusal, rendered
+from tests.chart.helm import (
+    CHART_FOLDER,
+    NAMESPACE,
+    built,
+    helm,
+    merged,
+    one,
+    refusal,
+    rendered,
+)
 from webhook.cli import commands as webhook_commands
 from webhook.cli import serve
 
@@ -60,6 +70,54 @@ CASES: dict[str, tuple[Json, str]] = {
     "AWS's own tags": (
         {"controller": {"extraVolumeTags": {"aws:team": "a"}}},
         "controller.extraVolumeTags: aws:team is reserved",
+    ),
+    "a zone of the European Sovereign Cloud": (
+        {"controller": {"region": "eusc-de-east-1a"}},
+        "controller.region is eusc-de-east-1a, a zone: its region is eusc-de-east-1",
+    ),
+    "a tag in the repository": (
+        {"image": {"repository": "registry.example:5000/ebs-provisioner:0.2.0"}},
+        "image.repository is registry.example:5000/ebs-provisioner:0.2.0: set the tag as image.tag",
+    ),
+    "a registry without a slash": (
+        {"image": {"containerRegistry": "docker.io"}},
+        "image.containerRegistry is docker.io: it must end in a slash",
+    ),
+    "no disruption at all": (
+        {"controller": {"podDisruptionBudget": {"maxUnavailable": 0}}},
+        "controller.podDisruptionBudget.maxUnavailable is 0: no pod could be evicted",
+    ),
+    "a share of no disruption": (
+        {"controller": {"podDisruptionBudget": {"maxUnavailable": "0%"}}},
+        "controller.podDisruptionBudget.maxUnavailable is 0%: no pod could be evicted",
+    ),
+    "all replicas needed": (
+        {"controller": {"podDisruptionBudget": {"minAvailable": 2}}},
+        "controller.podDisruptionBudget.minAvailable is 2, and controller.replicaCount 2: no pod",
+    ),
+    "a share that is rounded up to all replicas": (
+        {"controller": {"replicaCount": 3, "podDisruptionBudget": {"minAvailable": "67%"}}},
+        "controller.podDisruptionBudget.minAvailable is 67%, and controller.replicaCount 3: no pod",
+    ),
+    "a deployment that cannot roll": (
+        {
+            "controller": {
+                "updateStrategy": {"rollingUpdate": {"maxSurge": "0%", "maxUnavailable": 0}}
+            }
+        },
+        "controller.updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0",
+    ),
+    "a daemon set that cannot roll": (
+        {"node": {"updateStrategy": {"rollingUpdate": {"maxUnavailable": 0}}}},
+        "node.updateStrategy.rollingUpdate.maxUnavailable is 0, and maxSurge must be 0",
+    ),
+    "alerts about a controller that nobody scrapes": (
+        {"prometheusRule": {"enabled": True}, "node": {"enableMetrics": True}},
+        "prometheusRule.enabled needs controller.enableMetrics",
+    ),
+    "alerts about nodes that nobody scrapes": (
+        {"prometheusRule": {"enabled": True}, "nodeComponentOnly": True},
+        "prometheusRule.enabled needs node.enableMetrics",
     ),
     "two limits of disruption": (
         {"controller": {"podDisruptionBudget": {"minAvailable": 1, "maxUnavailable": 1}}},
@@ -229,6 +287,14 @@ CASES: dict[str, tuple[Json, str]] = {
         {"node": {"updateStrategy": {"rollingUpdate": {"maxSurge": 1}}}},
         "node.updateStrategy.rollingUpdate.maxSurge must be 0",
     ),
+    "a group without the rights to mount": (
+        {
+            "additionalDaemonSets": {
+                "big": {**BIG, "containerSecurityContext": {"privileged": False}}
+            }
+        },
+        "additionalDaemonSets.big.containerSecurityContext.privileged must be true",
+    ),
     "a relative path": (
         {"node": {"kubeletPath": "var/lib/kubelet"}},
         'node.kubeletPath is "var/lib/kubelet": expected an absolute path',
@@ -315,6 +381,22 @@ SCHEMA: dict[str, tuple[Json, str]] = {
     "a share that is none": (
         {"controller": {"podDisruptionBudget": {"maxUnavailable": "half"}}},
         "/controller/podDisruptionBudget/maxUnavailable",
+    ),
+    "a strategy of DaemonSets": (
+        {"controller": {"updateStrategy": {"type": "OnDelete"}}},
+        "/controller/updateStrategy/type",
+    ),
+    "a strategy of Deployments": (
+        {"node": {"updateStrategy": {"type": "Recreate"}}},
+        "/node/updateStrategy/type",
+    ),
+    "memory that is none": (
+        {"controller": {"resources": {"limits": {"memory": "lots"}}}},
+        "/controller/resources/limits/memory",
+    ),
+    "a spread that Kubernetes does not know": (
+        {"controller": {"topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1}]}},
+        "missing property 'whenUnsatisfiable'",
     ),
     "a format of logs": ({"node": {"loggingFormat": "xml"}}, "must be one of 'text', 'json'"),
 }
@@ -539,6 +621,58 @@ def test_groups_whose_affinities_exclude_each_other_are_accepted(one_is: Json, o
         assert rendered(
             {"node": {"affinity": mine}, "additionalDaemonSets": {"big": {"affinity": theirs}}}
         )
+
+
+def test_budgets_that_let_one_pod_go_are_accepted():
+    for budget in ({"minAvailable": "66%"}, {"minAvailable": 2}, {"maxUnavailable": "1%"}):
+        assert rendered({"controller": {"replicaCount": 3, "podDisruptionBudget": budget}})
+    off = {"enabled": False, "maxUnavailable": 0}
+    assert rendered({"controller": {"podDisruptionBudget": off}})
+
+
+def test_another_strategy_has_no_steps_of_a_rolling_update():
+    objects = rendered(
+        {
+            "controller": {"updateStrategy": {"type": "Recreate"}},
+            "node": {"updateStrategy": {"type": "OnDelete"}},
+        }
+    )
+
+    controllers = one(objects, "Deployment", "ebs-provisioner-controller")["spec"]
+    nodes = one(objects, "DaemonSet", "ebs-provisioner-node")["spec"]
+    assert controllers["strategy"] == {"type": "Recreate"}
+    assert nodes["updateStrategy"] == {"type": "OnDelete"}
+
+
+def test_the_regions_of_every_partition_are_accepted():
+    """One of each form: how long its first word is, and how many there are."""
+    partitions = botocore.session.get_session().get_component("data_loader").load_data("partitions")
+    regions = [each for part in partitions["partitions"] for each in part["regions"]]
+    forms = {
+        (len(each.split("-")[0]), each.count("-")): each
+        for each in regions
+        if not each.endswith("-global")
+    }
+
+    assert "eusc-de-east-1" in forms.values()
+    for region in forms.values():
+        assert rendered({"controller": {"region": region}})
+
+
+def test_no_alert_is_about_a_component_that_is_not_installed():
+    def groups(values: Json) -> set[str]:
+        metrics = {name: {"enableMetrics": True} for name in ("controller", "node", "webhook")}
+        values = merged(metrics, {"prometheusRule": {"enabled": True}}, values)
+        rules = one(rendered(values), "PrometheusRule", "ebs-provisioner")["spec"]["groups"]
+        return {each["name"].removeprefix("ebs-provisioner-") for each in rules}
+
+    names = {"stock-names", "sidecar-names"}
+    assert groups({}) == {"controller", "node", *names}
+    assert groups({"nodeComponentOnly": True}) == {"node", *names}
+    assert groups({"node": {"enableLinux": False}, "webhook": {"enabled": True}}) == {
+        *("controller", "webhook"),
+        *names,
+    }
 
 
 def test_each_of_several_terms_is_compared():

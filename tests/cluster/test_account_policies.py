@@ -155,18 +155,49 @@ async def test_the_controllers_account_writes_of_nodes_what_is_its_own(
         await in_force(client, node, {"spec": {"unschedulable": True}})
         for change in (
             tainted("example.com/mine"),
+            tainted("ebs.csi.aws.com/agent-not-ready"),
+            tainted("node.cloudprovider.kubernetes.io/uninitialized"),
             {"metadata": {"labels": {"node-role.kubernetes.io/control-plane": ""}}},
             {"metadata": {"annotations": {"example.com/mine": "1"}}},
             {"metadata": {"finalizers": ["example.com/mine"]}},
         ):
             assert await is_denied(client, node, change), change
         for change in (
-            tainted("node.kubernetes.io/out-of-service", "NoExecute"),
-            tainted("ebs.csi.aws.com/agent-not-ready"),
             {"metadata": {"annotations": {"ebs-provisioner.io/attachment-limit": "27"}}},
             {"metadata": {"labels": {"node.kubernetes.io/instance-type": "m7i.large"}}},
         ):
             assert not await is_denied(client, node, change), change
+
+
+async def test_the_controllers_account_takes_startup_taints_away(background: Background, api: Api):
+    taint = {"key": "ebs.csi.aws.com/agent-not-ready", "effect": "NoSchedule"}
+    node = {"metadata": {"name": "starting.example"}, "spec": {"taints": [taint]}}
+    async with kept(api, NODES, node) as path, as_account(background, CONTROLLER) as client:
+        there = (await api.get(path))["spec"]["taints"]
+        left = [each for each in there if each["key"] != taint["key"]]
+        assert not await is_denied(client, path, {"spec": {"taints": left}})
+
+
+async def test_only_who_may_release_dead_nodes_evicts_their_pods(background: Background, api: Api):
+    plane = background.sandbox.plane
+    rights = str(MANIFESTS / "release-dead-nodes" / "rbac.yaml")
+    found = (await api.get(NODES))["items"][0]
+    node = f"{NODES}/{found['metadata']['name']}"
+    out = {"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}
+    change = {"spec": {"taints": [*(found["spec"].get("taints") or []), out]}}
+
+    async with as_account(background, CONTROLLER) as client:
+
+        async def is_denied_now(*, denied: bool) -> bool:
+            return await is_denied(client, node, change) is denied
+
+        await kubectl(plane, "delete", "--ignore-not-found", "-f", rights)
+        try:
+            await eventually("it is denied", lambda: is_denied_now(denied=True))
+            await kubectl(plane, "apply", "-f", rights)
+            await eventually("it is allowed", lambda: is_denied_now(denied=False))
+        finally:
+            await kubectl(plane, "delete", "--ignore-not-found", "-f", rights)
 
 
 async def test_the_controllers_account_gives_nobody_another_volume_or_a_directory_of_a_node(

@@ -12,8 +12,9 @@ import yaml
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox.installation import MANIFESTS
 from provisioner.sandbox.up import Sandbox
-from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, rendered
+from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, merged, rendered
 from tests.chart.snapshots import EXAMPLES
+from tests.chart.stock import BESIDES, besides, keys_that_are, nested, probe
 from tests.cluster.background import Background
 from tests.cluster.releases import RELEASE, Releases
 
@@ -93,6 +94,53 @@ async def test_the_api_server_accepts_every_object(releases: Releases):
             assert len(answers.split()) == len(objects) > 20, name
     finally:
         await releases.kubectl("delete", "namespaces", *there)
+
+
+# What is left out, because of two keys that the chart refuses together.
+STOCK_LEFT_OUT = {
+    "most": {
+        "controller.podDisruptionBudget.minAvailable",
+        "node.reservedVolumeAttachments",
+    },
+    "rest": {
+        "controller.podDisruptionBudget.maxUnavailable",
+        *("node.volumeAttachLimit", "additionalDaemonSets"),
+    },
+}
+STOCK_ELSEWHERE = {
+    # Kinds of others, which this cluster does not know.
+    *("volumeSnapshotClasses", "controller.serviceMonitor.forceEnable"),
+    "node.serviceMonitor.forceEnable",
+    # They leave the most out.
+    *("nodeComponentOnly", "node.enableLinux"),
+}
+
+
+def of_the_stock_chart(without: set[str]) -> Json:
+    """All keys of the stock chart that are taken, each with a value that is not the default."""
+    keys = [key for key in keys_that_are("taken") if key not in STOCK_ELSEWHERE | without]
+    assert len(keys) > 100
+    return merged(
+        *(BESIDES.get(besides(key), {}) for key in keys), *(nested(k, probe(k)) for k in keys)
+    )
+
+
+@pytest.mark.parametrize("name", STOCK_LEFT_OUT)
+async def test_the_api_server_accepts_what_the_stock_charts_values_make(
+    releases: Releases, name: str
+):
+    await releases.kubectl("create", "namespace", "probe")
+    version = (await releases.version()).removeprefix("v")
+    objects = rendered(of_the_stock_chart(STOCK_LEFT_OUT[name]), kubernetes=version)
+    try:
+        answers = await releases.kubectl(
+            *("apply", "--server-side", "--validate=strict", SERVER_DRY_RUN),
+            *("--output=name", "--filename=-"),
+            text=yaml.safe_dump_all(objects),
+        )
+    finally:
+        await releases.kubectl("delete", "namespace", "probe")
+    assert len(answers.split()) == len(objects) > 20
 
 
 async def test_it_is_installed_upgraded_rolled_back_and_uninstalled(releases: Releases):
@@ -329,10 +377,21 @@ async def test_kinds_that_the_cluster_does_not_know_are_named_with_what_brings_t
     assert "- prometheusRule.enabled: this cluster has no PrometheusRule" in said
 
 
+ALONE: dict[str, tuple[Json, str]] = {
+    "all": ({}, "ebs-provisioner-controller"),
+    "webhook alone": (
+        {"nodeComponentOnly": True, "node": {"enableLinux": False}, "webhook": {"enabled": True}},
+        "ebs-webhook",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ALONE)
 async def test_an_upgrade_that_skips_a_version_is_refused_and_changes_nothing(
-    releases: Releases, tmp_path: Path
+    releases: Releases, tmp_path: Path, name: str
 ):
-    await releases.run("install")
+    values, deployment = ALONE[name]
+    await releases.run("install", values)
     later = tmp_path / "later"
     shutil.copytree(CHART_FOLDER, later)  # with the files that its links lead to
     chart = yaml.safe_load((later / "Chart.yaml").read_text())
@@ -341,20 +400,21 @@ async def test_an_upgrade_that_skips_a_version_is_refused_and_changes_nothing(
     skipping = f"{major}.{int(minor) + 2}.0"
     text = (later / "Chart.yaml").read_text()
     (later / "Chart.yaml").write_text(text.replace(f"ersion: {version}", f"ersion: {skipping}"))
-    before = await releases.get("deployment", "ebs-provisioner-controller", "-n", NAMESPACE)
+    before = await releases.get("deployment", deployment, "-n", NAMESPACE)
 
-    said = await releases.refused("upgrade", chart=later)
+    said = await releases.refused("upgrade", values, chart=later)
 
     assert (
         f"- version {version} is installed, and this is {skipping}: change by one minor version"
         in said
     )
-    after = await releases.get("deployment", "ebs-provisioner-controller", "-n", NAMESPACE)
+    after = await releases.get("deployment", deployment, "-n", NAMESPACE)
     # Its status goes on; its specification does not.
     assert after["metadata"]["generation"] == before["metadata"]["generation"]
     _, history, _ = await releases.helm("history", RELEASE, "-n", NAMESPACE, "--output=yaml")
     assert [each["revision"] for each in yaml.safe_load(history)] == [1]
-    await releases.run("upgrade", {"allowSkippedVersions": True}, SERVER_DRY_RUN, chart=later)
+    skipped = {**values, "allowSkippedVersions": True}
+    await releases.run("upgrade", skipped, SERVER_DRY_RUN, chart=later)
 
 
 async def test_an_uninstall_leaves_volumes_and_says_what_it_keeps(releases: Releases):

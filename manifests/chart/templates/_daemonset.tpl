@@ -69,8 +69,10 @@ spec:
   {{- if not (kindIs "invalid" $values.revisionHistoryLimit) }}
   revisionHistoryLimit: {{ $values.revisionHistoryLimit }}
   {{- end }}
+  {{- with $values.updateStrategy }}
   updateStrategy:
-    {{- toYaml $values.updateStrategy | nindent 4 }}
+    {{- include "ebs.updateStrategy" . | nindent 4 }}
+  {{- end }}
   selector:
     matchLabels:
       {{- include "ebs.selector" .component | nindent 6 }}

@@ -8,6 +8,16 @@
 {{- .Values.webhook.namespaceOverride | default (ternary "ebs-webhook" .Release.Namespace .Values.webhook.hostNetwork) -}}
 {{- end }}
 
+{{- /* Those that are installed, as JSON: the keys of their values. */}}
+{{- define "ebs.components" -}}
+{{- $installed := dict "controller" (not .Values.nodeComponentOnly) "node" .Values.node.enableLinux "webhook" .Values.webhook.enabled }}
+{{- $names := list }}
+{{- range $name, $is := $installed }}
+{{- if $is }}{{ $names = append $names $name }}{{ end }}
+{{- end }}
+{{- toJson $names }}
+{{- end }}
+
 {{- /* What the objects have beside the labels that selectors name. */}}
 {{- define "ebs.ownLabels" -}}
 app.kubernetes.io/name: ebs-provisioner

@@ -44,6 +44,15 @@ initContainers:
 {{- end }}
 {{- end }}
 
+{{- /* Kubernetes refuses rollingUpdate, which has defaults here, beside another type. Takes the strategy. */}}
+{{- define "ebs.updateStrategy" -}}
+{{- if eq (.type | default "RollingUpdate") "RollingUpdate" }}
+{{- toYaml . }}
+{{- else }}
+{{- toYaml (pick . "type") }}
+{{- end }}
+{{- end }}
+
 {{- define "ebs.container" -}}
 image: {{ include "ebs.image" .root }}
 {{- with .root.Values.image.pullPolicy }}

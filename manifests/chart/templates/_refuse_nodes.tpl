@@ -112,11 +112,17 @@ expressions. Takes (dict "nodeSelector" … "affinity" …). */}}
 {{- if and $limit $reserved }}
 {{- $wrong = append $wrong (printf "%s: volumeAttachLimit and reservedVolumeAttachments exclude each other: the first is the number, the second is taken off the instance type's" $path) }}
 {{- end }}
+{{- if not ($group.containerSecurityContext).privileged }}
+{{- $wrong = append $wrong (printf "%s.containerSecurityContext.privileged must be true: Kubernetes lets no other container mount volumes for pods" $path) }}
+{{- end }}
 {{- if not (hasPrefix "/" $group.kubeletPath) }}
 {{- $wrong = append $wrong (printf "%s.kubeletPath is %q: expected an absolute path, kubelet's --root-dir" $path $group.kubeletPath) }}
 {{- end }}
 {{- if (($group.updateStrategy).rollingUpdate).maxSurge }}
 {{- $wrong = append $wrong (printf "%s.updateStrategy.rollingUpdate.maxSurge must be 0: two node plugins on a node answer on the same socket" $path) }}
+{{- end }}
+{{- if include "ebs.isZero" (($group.updateStrategy).rollingUpdate).maxUnavailable }}
+{{- $wrong = append $wrong (printf "%s.updateStrategy.rollingUpdate.maxUnavailable is %v, and maxSurge must be 0: no pod could ever be replaced" $path $group.updateStrategy.rollingUpdate.maxUnavailable) }}
 {{- end }}
 {{- $given := eq $path "node" | ternary $.Values.node (get ($.Values.additionalDaemonSets | default dict) (trimPrefix "additionalDaemonSets." $path)) }}
 {{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" $path "program" "node" "values" ($given | default dict) "root" $))) }}

@@ -1,13 +1,24 @@
 {{- /* What is wrong with the values by themselves. Each template gives a list of sentences, as JSON. */}}
 
+{{- define "ebs.refuse.image" -}}
+{{- $wrong := list }}
+{{- $image := .Values.image }}
+{{- if hasSuffix "aws-ebs-csi-driver" $image.repository }}
+{{- $wrong = append $wrong (printf "image.repository is %s, the stock driver's image: name the repository of ebs-provisioner's" $image.repository) }}
+{{- else if regexMatch "[:@][^/]*$" $image.repository }}
+{{- $wrong = append $wrong (printf "image.repository is %s: set the tag as image.tag, and a digest as image.digest" $image.repository) }}
+{{- end }}
+{{- if and $image.containerRegistry (not (hasSuffix "/" $image.containerRegistry)) }}
+{{- $wrong = append $wrong (printf "image.containerRegistry is %s: it must end in a slash, because image.repository follows it" $image.containerRegistry) }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
 {{- /* Keys of the stock chart that would change what is installed, and cannot here. */}}
 {{- define "ebs.refuse.stock" -}}
 {{- $wrong := list }}
 {{- $c := .Values.controller }}
 {{- $n := .Values.node }}
-{{- if hasSuffix "aws-ebs-csi-driver" .Values.image.repository }}
-{{- $wrong = append $wrong (printf "image.repository is %s, the stock driver's image: name the repository of ebs-provisioner's" .Values.image.repository) }}
-{{- end }}
 {{- if .Values.fips }}
 {{- $wrong = append $wrong "fips: this image has no validated cryptographic module; for AWS's FIPS endpoints alone, set controller.env to AWS_USE_FIPS_ENDPOINT=true" }}
 {{- end }}
@@ -55,6 +66,32 @@
 {{- toJson $wrong }}
 {{- end }}
 
+{{- /* "true" for 0 and "0%", not for null. */}}
+{{- define "ebs.isZero" -}}
+{{- if regexMatch "^0+%?$" (toString .) }}true{{ end }}
+{{- end }}
+
+{{- /* A budget that lets no pod be evicted would keep the drain of a node from ending. Takes the values
+of the controller. */}}
+{{- define "ebs.refuse.budget" -}}
+{{- $wrong := list }}
+{{- $budget := .podDisruptionBudget }}
+{{- $min := toString $budget.minAvailable }}
+{{- $needed := int64 $budget.minAvailable }}
+{{- if hasSuffix "%" $min }}
+{{- /* Kubernetes rounds up. */}}
+{{- $needed = div (add (mul (trimSuffix "%" $min) .replicaCount) 99) 100 }}
+{{- end }}
+{{- if not (or (kindIs "invalid" $budget.minAvailable) (kindIs "invalid" $budget.maxUnavailable)) }}
+{{- $wrong = append $wrong "controller.podDisruptionBudget: minAvailable and maxUnavailable exclude each other; leave one out" }}
+{{- else if include "ebs.isZero" $budget.maxUnavailable }}
+{{- $wrong = append $wrong (printf "controller.podDisruptionBudget.maxUnavailable is %v: no pod could be evicted, and no drain of its node would end; set it to 1" $budget.maxUnavailable) }}
+{{- else if ge $needed (int64 .replicaCount) }}
+{{- $wrong = append $wrong (printf "controller.podDisruptionBudget.minAvailable is %v, and controller.replicaCount %v: no pod could be evicted, and no drain of its node would end; set maxUnavailable to 1 instead" $budget.minAvailable .replicaCount) }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
 {{- define "ebs.refuse.controller" -}}
 {{- $wrong := list }}
 {{- $c := .Values.controller }}
@@ -66,9 +103,9 @@
 {{- $wrong = append $wrong (printf "controller.k8sTagClusterId is %q: it is part of a tag's key, so it may hold no space, comma or equals sign" $id) }}
 {{- end }}
 {{- range $name, $region := dict "controller.region" $c.region "webhook.region" .Values.webhook.region }}
-{{- if regexMatch "^[a-z]{2}(-[a-z]+)+-[0-9]+[a-z]$" ($region | default "") }}
+{{- if regexMatch "^([a-z]{2}|eusc)(-[a-z]+)+-[0-9]+[a-z]$" ($region | default "") }}
 {{- $wrong = append $wrong (printf "%s is %s, a zone: its region is %s" $name $region (regexReplaceAll "[a-z]$" $region "")) }}
-{{- else if and $region (not (regexMatch "^[a-z]{2}(-[a-z]+)+-[0-9]+$" $region)) }}
+{{- else if and $region (not (regexMatch "^([a-z]{2}|eusc)(-[a-z]+)+-[0-9]+$" $region)) }}
 {{- $wrong = append $wrong (printf "%s is %q, which is no region: expected one like eu-central-1, or nothing, which has it found" $name $region) }}
 {{- end }}
 {{- end }}
@@ -83,10 +120,12 @@
 {{- $wrong = append $wrong (printf "controller.extraVolumeTags: %s is reserved: AWS sets the tags that begin with aws:" $key) }}
 {{- end }}
 {{- end }}
-{{- with $c.podDisruptionBudget }}
-{{- if not (or (kindIs "invalid" .minAvailable) (kindIs "invalid" .maxUnavailable)) }}
-{{- $wrong = append $wrong "controller.podDisruptionBudget: minAvailable and maxUnavailable exclude each other; leave one out" }}
+{{- $rolling := ($c.updateStrategy).rollingUpdate | default dict }}
+{{- if and (include "ebs.isZero" $rolling.maxSurge) (include "ebs.isZero" $rolling.maxUnavailable) }}
+{{- $wrong = append $wrong "controller.updateStrategy.rollingUpdate: maxSurge and maxUnavailable are both 0, so no pod could ever be replaced" }}
 {{- end }}
+{{- if $c.podDisruptionBudget.enabled }}
+{{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.budget" $c)) }}
 {{- end }}
 {{- $wrong = concat $wrong (fromJsonArray (include "ebs.refuse.arguments" (dict "path" "controller" "program" "controller" "values" $c "root" $))) }}
 {{- toJson $wrong }}
@@ -115,6 +154,19 @@ Takes (dict "path" … "program" … "values" … "root" $). */}}
 {{- if hasPrefix $prefix .name }}{{ $option = printf "--%s" (trimPrefix $prefix .name | lower | replace "_" "-") }}{{ end }}
 {{- if hasKey $set $option }}
 {{- $wrong = append $wrong (printf "%s.env: %s %s: %s" $.path .name $depends (get $set $option)) }}
+{{- end }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
+{{- /* Of a component that nobody scrapes, EBSNoLeader would fire for ever, and the others never. */}}
+{{- define "ebs.refuse.alerts" -}}
+{{- $wrong := list }}
+{{- if .Values.prometheusRule.enabled }}
+{{- range $name := fromJsonArray (include "ebs.components" .) }}
+{{- if not (get $.Values $name).enableMetrics }}
+{{- $wrong = append $wrong (printf "prometheusRule.enabled needs %s.enableMetrics: the alerts are about what Prometheus reads there" $name) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- toJson $wrong }}

@@ -23,6 +23,7 @@ from provisioner.inspect.reading.controller_rules import (
     ours,
     stock_controllers,
 )
+from provisioner.inspect.reading.node_kind_rules import takes_the_driver
 from provisioner.inspect.reading.setup_kind_rules import SeenLease, SystemNode, Workload
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.leadership import lease_names
@@ -33,8 +34,6 @@ _NEW = timedelta(minutes=5)  # a node whose driver may still be starting
 _VERSION = re.compile(r"v?(\d+)\.(\d+)")
 _MOST_SKEW = 3  # minors; Kubernetes "Version Skew Policy" (read 2026-11-23)
 _OLDEST_MINOR = 33  # docs/kubernetes-versions.md
-_OS_LABEL, _COMPUTE_LABEL = "kubernetes.io/os", "eks.amazonaws.com/compute-type"
-_NOT_YOUR_INSTANCES = frozenset({"fargate", "auto", "hybrid"})  # manifests/node/daemonset.yaml
 _SNAPSHOT_LEASE = "external-snapshotter-leader-"
 
 
@@ -89,9 +88,7 @@ def _wants(seen: Evidence, node: SystemNode) -> bool:
     plugins = _node_plugins(seen)
     if plugins:
         return any(each.may_run_on(node.labels, node.name) for each in plugins)
-    if node.labels.get(_COMPUTE_LABEL) in _NOT_YOUR_INSTANCES:
-        return False
-    return bool(node.instance_id) and node.labels.get(_OS_LABEL, "linux") == "linux"
+    return takes_the_driver(node.labels, node.instance_id)
 
 
 def _node_plugins(seen: Evidence) -> list[Workload]:

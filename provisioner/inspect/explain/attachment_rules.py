@@ -9,7 +9,7 @@ import msgspec
 from provisioner.inspect.explain import controller_rules, key_rules, reason_rules, volume_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.controller_rules import Task
-from provisioner.inspect.explain.pods import elsewhere_rules
+from provisioner.inspect.explain.pods import elsewhere_rules, pending_rules
 from provisioner.inspect.explain.view_rules import (
     ClaimView,
     NodeView,
@@ -132,7 +132,9 @@ def _without_fault(view: View, volume: VolumeView, here: Attachment | None, symp
     if here is None and view.read("volumeattachments"):
         return _not_asked_for(view, symptom)
     made = here.metadata.creation_timestamp if here else None
-    return Chain((symptom,), waits=made is None or view.now - made < _AGE)
+    pending = pending_rules.link(volume, here, made) if here else None
+    links = (pending, symptom) if pending else (symptom,)
+    return Chain(links, waits=made is None or view.now - made < _AGE)
 
 
 def _not_asked_for(view: View, symptom: Link) -> Chain:
@@ -241,9 +243,9 @@ def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
         return Chain((reason_rules.link_of(told, Cause.ATTACHMENT_STUCK), leaving))
     since = deleted_at(other)
     is_new = since is not None and view.now - since < _DETACHES_IN
-    return Chain(
-        (leaving,), waits=is_new and finalizer_of_attacher(view.driver) in other.finalizers
-    )
+    pending = pending_rules.link(volume, other, since)
+    links = (pending, leaving) if pending else (leaving,)
+    return Chain(links, waits=is_new and finalizer_of_attacher(view.driver) in other.finalizers)
 
 
 def stuck(view: View, attachment: Attachment, ec2: "InEc2 | None" = None) -> Link:

@@ -32,6 +32,7 @@ class Cause(StrEnum):
     OTHER_NODE = "VolumeOnOtherNode"
     ATTACHMENT_STUCK = "AttachmentStuck"
     ATTACHMENT_UNKNOWN = "AttachmentUnknownToEc2"
+    PENDING_IN_EC2 = "AttachmentPendingInEc2"
     ATTACHMENT_MISSING = "AttachmentMissing"
     NOT_MOUNTED = "VolumeNotMounted"
     OWNERSHIP = "OwnershipChanges"

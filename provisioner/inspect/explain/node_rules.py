@@ -10,6 +10,7 @@ from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
 from provisioner.inspect.explain.pods.elsewhere_rules import out_of_service
 from provisioner.inspect.explain.view_rules import NodeView, View
+from provisioner.inspect.reading.node_kind_rules import takes_the_driver
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
 from provisioner.model.errors import Reason
@@ -18,6 +19,7 @@ from provisioner.model.volume import Instance
 from provisioner.model.zone import ZONE_LABEL, zone_of
 
 _RUNNING, _TERMINATED, _ENDING = "running", "terminated", "shutting-down"
+_STARTING, _STOPPED = "pending", "stopped"
 _READY = "True"
 _VOLUMES = "DescribeVolumes"
 
@@ -51,14 +53,24 @@ def ill(view: View, about: NodeView) -> list[Chain]:
             remedy="Delete the pod, if its controller does not.",
         )
         return [Chain((link,))]
+    if view.target.kind == "node" and not _is_instance(view, about, node):
+        return [each for each in (_not_ready(about, node),) if each is not None]
     strange = elsewhere(about)
-    machine = [Chain((each,)) for each in _machine(about, node)]
+    starts = about.instance is not None and about.instance.state == _STARTING
+    machine = [Chain((each,), waits=starts) for each in _machine(about, node)]
     if strange is None and machine:
         return machine
     unheard = _not_ready(about, node)
     registered = _registration(view, about, node)
     chains_ = [each for each in (strange, unheard, registered) if each is not None]
     return [*chains_, *(Chain((each,)) for each in _labels(about, node))]
+
+
+def _is_instance(view: View, about: NodeView, node: Node) -> bool:
+    """Whether the driver belongs on the node, or is there in any case."""
+    return registration(view, about) is not None or takes_the_driver(
+        node.labels, _instance_id(about, node) if about.instance else node.instance_id
+    )
 
 
 def registration(view: View, about: NodeView) -> CsiNodeDriver | None:
@@ -123,14 +135,26 @@ def _machine(about: NodeView, node: Node) -> Iterator[Link]:
     elif instance.state in {_TERMINATED, _ENDING}:
         yield _ended(about, instance)
     elif instance.state != _RUNNING:
-        yield Link(
-            Reason.INSTANCE_STATE,
-            f"Instance {instance.instance_id} of node {about.name} is not running.",
-            Proof("EC2 DescribeInstances, State", instance.state),
-            next="you; EC2 attaches nothing to it",
-            remedy=reason_rules.remedy(Reason.INSTANCE_STATE),
-            command=shell("aws ec2 start-instances --instance-ids {}", instance.instance_id),
-        )
+        yield _not_running(about, instance)
+
+
+def _not_running(about: NodeView, instance: Instance) -> Link:
+    """EC2 starts only an instance that is stopped."""
+    is_stopped = instance.state == _STOPPED
+    return Link(
+        Reason.INSTANCE_STATE,
+        f"Instance {instance.instance_id} of node {about.name} is not running: {instance.state}.",
+        Proof("EC2 DescribeInstances, State", instance.state),
+        next="you; EC2 attaches nothing to it" if is_stopped else "EC2, within minutes",
+        remedy=reason_rules.remedy(Reason.INSTANCE_STATE)
+        if is_stopped
+        else "Nothing: wait until it runs."
+        if instance.state == _STARTING
+        else "Wait until it is stopped; then start it, or delete the Node.",
+        command=shell("aws ec2 start-instances --instance-ids {}", instance.instance_id)
+        if is_stopped
+        else shell("aws ec2 describe-instances --instance-ids {}", instance.instance_id),
+    )
 
 
 def _ended(about: NodeView, instance: Instance) -> Link:

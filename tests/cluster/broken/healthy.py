@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from botocore.exceptions import ClientError
@@ -12,6 +12,7 @@ from botocore.exceptions import ClientError
 from tests.cluster import copies, growing, predecessors, snapshot_hands
 from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.claims import kubernetes_says
+from tests.cluster.broken.moving import shared_volume
 from tests.cluster.broken.quiet_nodes import attachment_of
 from tests.cluster.broken.record import Matrix
 from tests.cluster.by_hand import by_hand, is_released
@@ -22,9 +23,10 @@ matrix = Matrix()
 healthy = matrix.broken
 
 
-async def _running(place: Place, *claims: str) -> str:
-    """A pod of some claims that runs, with each volume attached to its node."""
-    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in claims]
+async def _running(place: Place, *claims: str, shared: Sequence[str] = ()) -> str:
+    """A pod of some claims that runs, with each volume attached to its node but those shared."""
+    every = (*claims, *shared)
+    volumes = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in every]
     pod = await place.pod({"metadata": {"name": "user"}}, volumes=volumes)
     node = await place.node_of(pod)
     for each in claims:
@@ -53,6 +55,17 @@ async def two(place: Place) -> AsyncIterator[str]:
     for each in ("data", "more"):
         await place.claim(name, each)
     yield await _running(place, "data", "more")
+
+
+@healthy("A pod runs with its volume and one of another driver")
+@asynccontextmanager
+async def with_shared(place: Place) -> AsyncIterator[str]:
+    await place.claim(await place.storage_class(waits=True))
+    pv = await shared_volume(place, "shared")
+    yield await _running(place, "data", shared=("shared",))
+    await place.remove(f"{place.pods}/user")
+    await place.remove(f"{place.claims}/shared")
+    await place.remove(f"{PVS}/{pv}")
 
 
 @healthy("A claim with WaitForFirstConsumer has no pod yet")

@@ -7,6 +7,7 @@ from tests.cluster.broken import (
     claims,
     healthy,
     keys,
+    moving,
     outage,
     pairs,
     refused,
@@ -19,7 +20,9 @@ from tests.documents import DOCS
 
 HEALTHY = healthy.matrix.ways
 TOGETHER = [
-    way for each in (refused, claims, attaching, snapshots, pairs) for way in each.matrix.ways
+    way
+    for each in (refused, claims, attaching, moving, snapshots, pairs)
+    for way in each.matrix.ways
 ]
 KEYS = keys.matrix.ways
 KILLED = outage.killed.ways

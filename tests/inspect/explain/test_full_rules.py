@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from provisioner.inspect.explain.chain_rules import Link
@@ -15,6 +16,7 @@ from tests.inspect.explain.views import (
     attachment_of,
     chains,
     csi_node_of,
+    first_causes,
     node_of,
     pod_of,
     view,
@@ -103,7 +105,9 @@ def test_a_limit_below_that_of_other_nodes_of_the_type_is_told():
 
 
 def test_a_node_with_room_that_the_scheduler_excludes_for_another_reason_is_not_called_full():
-    link = cause_of(full(limits={NODE: 1, "node-2": 25}))
+    (chain,) = chains(full(limits={NODE: 1, "node-2": 25}))
+    (link,) = chain.links
+    assert (str(link.cause), link.proof.seen) == ("NoNodeFits", MESSAGE)
     assert "node-2 (" not in link.sentence
     assert "1 more would have room; the scheduler names another reason" in link.sentence
 
@@ -119,3 +123,24 @@ def test_attachments_that_could_not_be_read_prove_no_room():
     assert "node-1 (limit 1)" in link.sentence
     assert "have room" not in link.sentence
     assert "attached not read" in link.proof.seen
+
+
+MIXED = "0/5 nodes are available: 1 node(s) exceed max volume count, 4 Insufficient memory."
+
+
+@pytest.mark.parametrize(
+    ("number", "message", "cause"),
+    [
+        (5, MIXED, "NoNodeFits"),
+        (0, MIXED, "NoNodeFits"),
+        (1, MIXED, "NodesFull"),
+        (0, "0/3 nodes are available: 3 node(s) exceed max volume count.", "NodesFull"),
+    ],
+)
+def test_nodes_are_full_only_if_all_that_could_take_the_pod_are(
+    number: int, message: str, cause: str
+):
+    nodes = tuple(node_of(f"n{index}") for index in range(number))
+    pod = pod_of(node="", message=message)
+    found = view("pod", pod=pod, node=None, nodes=nodes)
+    assert first_causes(found) == [cause]

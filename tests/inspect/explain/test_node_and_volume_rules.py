@@ -42,6 +42,7 @@ from tests.inspect.explain.views import (
     led,
     node_of,
     node_view,
+    pod_of,
     pv_of,
     said,
     view,
@@ -442,3 +443,31 @@ def test_a_snapshot_that_has_failed_in_ec2():
 def test_nobody_takes_snapshots_without_a_controller():
     found = replace(unready(), controller=led(""))
     assert first_causes(found) == ["NoController"]
+
+
+@pytest.mark.parametrize(
+    ("state", "command", "waits"),
+    [
+        ("stopped", "aws ec2 start-instances", False),
+        ("stopping", "aws ec2 describe-instances", False),
+        ("pending", "aws ec2 describe-instances", True),
+    ],
+)
+def test_only_a_stopped_instance_can_be_started(state: str, command: str, *, waits: bool):
+    node = node_view(instance=Instance(INSTANCE, ZONE, state, "m5.large"))
+    (chain,) = chains(view("node", node=node))
+    assert (str(chain.cause), chain.waits) == ("InstanceInWrongState", waits)
+    assert chain.links[0].command.startswith(command)
+
+
+@pytest.mark.parametrize(
+    "provider",
+    ["aws:///us-east-1a/1234abcd/fargate-ip-10-0-0-1", "eks-hybrid:///us-west-2/c/mi-01"],
+)
+def test_the_driver_need_not_be_on_a_node_that_is_no_instance(provider: str):
+    node = node_of(zone=None, provider_id=provider)
+    absent = {"node": node, "csi_node": None, "instance": None, "asked": False}
+    assert causes(view("node", node=node_view(**absent))) == []
+    # A pod with a volume cannot start there all the same.
+    pod = view("pod", pod=pod_of(phase="Pending"), node=node_view(**absent))
+    assert first_causes(pod) == ["DriverNotRegistered"]

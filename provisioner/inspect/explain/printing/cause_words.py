@@ -22,6 +22,7 @@ MEANING: dict[Cause, str] = {
     Cause.OTHER_NODE: "The volume is still attached to another node.",
     Cause.ATTACHMENT_STUCK: "A VolumeAttachment is being deleted, and a finalizer keeps it.",
     Cause.ATTACHMENT_UNKNOWN: "Kubernetes has the volume attached, and EC2 has not.",
+    Cause.PENDING_IN_EC2: "EC2 has not finished attaching or detaching the volume.",
     Cause.ATTACHMENT_MISSING: "Nobody has created a VolumeAttachment.",
     Cause.OWNERSHIP: "Kubelet gives all files of the volume to the pod's fsGroup.",
     Cause.NOT_MOUNTED: "Kubelet cannot mount the volume, for a reason that it names.",
@@ -87,6 +88,8 @@ REMEDY: dict[Cause, str] = {
     Cause.ATTACHMENT_STUCK: "Start the controller that writes the finalizer; remove a "
     "finalizer only if its controller is gone for good.",
     Cause.ATTACHMENT_UNKNOWN: "Delete the pod, so that the volume is attached again.",
+    Cause.PENDING_IN_EC2: "Nothing for a minute. If it stays: look at the instance's status "
+    "checks; for `busy`, unmount the volume on the node.",
     Cause.ATTACHMENT_MISSING: "Check that kube-controller-manager runs.",
     Cause.OWNERSHIP: "Nothing: it ends by itself. To have it done once only, set "
     "`fsGroupChangePolicy: OnRootMismatch` in the pod's securityContext.",

@@ -1,5 +1,6 @@
 """Nodes that take no more volumes: which, what they have, and whether others have room."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from provisioner.model.sentences import listed
 from provisioner.model.zone import zone_of
 
 FULL = "exceed max volume count"  # the scheduler's words (Kubernetes 1.36)
+_COUNT = re.compile(r"(\d+) node\(s\) exceed max volume count")
+_ALL = re.compile(r"^0/(\d+) nodes are available")
 MOST_NAMED = 3
 # A shell would look for files of this name: it is quoted.
 _LIMITS = "custom-columns=NODE:.metadata.name,LIMIT:.spec.drivers[*].allocatable.count"
@@ -53,6 +56,18 @@ def on_node(view: View) -> Mapping[str, list[Attachment]]:
     for each in view.attachments:
         found[each.spec.node_name].append(each)
     return found
+
+
+def refuses(condition: Condition, number: int) -> bool:
+    """Whether the scheduler refuses so many nodes because they take no more volumes; 0 for all."""
+    counted, every = _COUNT.search(condition.message), _ALL.search(condition.message)
+    least = number or (int(every[1]) if every else 0)
+    return FULL in condition.message and (counted is None or int(counted[1]) >= least)
+
+
+def are_known(view: View, nodes: Sequence[Node]) -> bool:
+    """Whether one of the nodes is full by its own limit, and not only in the scheduler's words."""
+    return any(None not in (e.limit, e.used) and not e.left for e in rooms(view, nodes))
 
 
 def rooms(view: View, nodes: Sequence[Node]) -> list[Room]:
@@ -96,7 +111,7 @@ def link(
             "against them."
         )
     return Link(
-        Cause.NODES_FULL,
+        Cause.NODES_FULL if len(every) == len(full) else Cause.UNSCHEDULABLE,
         sentence + _low(view, full),
         _proof(full),
         next="you; the autoscaler adds no node that the pod's selector excludes"

@@ -1,6 +1,7 @@
 """Why the scheduler finds no node for a pod: by its own words, and by the controller's rules."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from provisioner.controller.nodes import startup_taint_rules
@@ -70,10 +71,13 @@ def _among(
     free = _tolerated(pod, chosen)
     if not free:
         return _tainted(view, pod, chosen).then(symptom)
-    if full_rules.FULL in condition.message:
+    is_full = full_rules.FULL in condition.message and full_rules.are_known(view, free)
+    if is_full or full_rules.refuses(condition, len(free)):
         others = _tolerated(pod, [node for node in near if node not in chosen])
         link = full_rules.link(view, pod, free, others, _selection(pod))
-        return Chain((link, symptom))
+        if link.cause is Cause.NODES_FULL:
+            return Chain((link, symptom))
+        return Chain((replace(link, proof=symptom.proof),))
     return Chain((_by_words(pod, condition, volumes),))
 
 
@@ -251,7 +255,7 @@ def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
 def _by_words(pod: WatchedPod, condition: Condition, volumes: Sequence[VolumeView] = ()) -> Link:
     """What else the scheduler says."""
     text = condition.message
-    if full_rules.FULL in text:
+    if not volumes and full_rules.refuses(condition, 0):
         return full_rules.by_words(pod, condition)
     about_volumes = any(word in text.lower() for word in _VOLUMES)
     return Link(
