@@ -227,7 +227,7 @@ def test_a_node_plugin_that_has_never_answered_is_found_by_its_pod(tmp_path: Pat
     ("other_replica", "is_away"), [("1x10 stale", True), ("1x60", False)], ids=["none", "one"]
 )
 def test_a_webhook_is_away_once_no_replica_of_it_answers_prometheus(
-    tmp_path: Path, other_replica: str, is_away: bool
+    tmp_path: Path, other_replica: str, *, is_away: bool
 ):
     values = {f'{EXPIRY}{{instance="a"}}': "1x5 stale", f'{EXPIRY}{{instance="b"}}': other_replica}
 
