@@ -65,7 +65,8 @@ def _chains(view: View) -> list[Chain]:
         case "pvc":
             return claim_rules.chains(view, view.claims[0])
         case "pv" if view.volume is not None:
-            return volume_rules.chains(view, view.volume)
+            ills = {name: node_rules.ill(view, each) for name, each in view.other_nodes.items()}
+            return volume_rules.chains(view, view.volume, ills)
         case "node" if view.node is not None:
             return node_rules.chains(view, view.node)
         case "snapshot" if view.snapshot is not None:

@@ -230,7 +230,8 @@ class View:
         claims: of the pod, or the one that is asked about.
         volume: the PersistentVolume that is asked about.
         node: that the pod is on, or that is asked about.
-        other_nodes: on which a VolumeAttachment still has a volume of the pod, by name.
+        other_nodes: on which a VolumeAttachment still has a volume of the pod, or the released one
+            that is asked about; by name.
         nodes: all, read only when the choice of one matters.
         asked_attachments: whether all VolumeAttachments were asked for: only if nodes are full.
         attachments: of the driver, on all nodes.

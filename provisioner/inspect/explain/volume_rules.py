@@ -1,6 +1,6 @@
 """What is wrong with a PersistentVolume and its EBS volume, and why it does not go away."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from provisioner.ec2 import account_rules
 from provisioner.inspect.explain import controller_rules, deletion_rules, reason_rules
@@ -23,10 +23,16 @@ _PROTECTION = "kubernetes.io/pv-protection"
 _HANDLES = (
     "custom-columns=NAME:.metadata.name,VOLUME:.spec.csi.volumeHandle,CLAIM:.spec.claimRef.name"
 )
+# Of a node: nothing on it ends pods and unmounts volumes.
+_LOST = {Cause.NODE_GONE, Cause.NODE_NOT_READY, Reason.INSTANCE_NOT_FOUND, Reason.INSTANCE_STATE}
 _RETAIN = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
 
 
-def chains(view: View, about: VolumeView) -> list[Chain]:
+Ills = Mapping[str, Sequence[Chain]]
+"""What is wrong with nodes, by their names."""
+
+
+def chains(view: View, about: VolumeView, ills: Ills) -> list[Chain]:
     """What is wrong with a PersistentVolume, or what it waits for."""
     found = about.persistent_volume
     if found is None:
@@ -44,7 +50,7 @@ def chains(view: View, about: VolumeView) -> list[Chain]:
     if found.deleting and found.phase == "Bound":
         return [_still_bound(found), *faults_]
     if found.phase in {"Released", "Failed"} or found.deleting:
-        return [*(_ending(view, about, found) or faults_)]
+        return [*(_ending(view, about, found, ills) or faults_)]
     return faults_
 
 
@@ -202,12 +208,12 @@ def _shared(about: VolumeView, found: PlacedVolume, node: str) -> Link:
     )
 
 
-def _ending(view: View, about: VolumeView, found: PlacedVolume) -> list[Chain]:
+def _ending(view: View, about: VolumeView, found: PlacedVolume, ills: Ills) -> list[Chain]:
     """Why a released PersistentVolume is still there."""
     is_kept = found.reclaim_policy == "Retain"
     if found.phase == "Released" and is_kept and not found.deleting:
         return [_kept(found)]
-    held = _held(view, about, found)
+    held = _held(view, about, found, ills)
     if held:
         return held
     absent = controller_rules.absence(view, Task.PROVISION)
@@ -231,7 +237,7 @@ def _kept(found: PlacedVolume) -> Chain:
     return Chain((link,), waits=True)
 
 
-def _held(view: View, about: VolumeView, found: PlacedVolume) -> list[Chain]:
+def _held(view: View, about: VolumeView, found: PlacedVolume, ills: Ills) -> list[Chain]:
     if about.namesakes:
         other = min(about.namesakes)
         link = Link(
@@ -254,7 +260,9 @@ def _held(view: View, about: VolumeView, found: PlacedVolume) -> list[Chain]:
             remedy="Delete the pod that still uses it there.",
             command=shell("kubectl ebs explain node {}", node),
         )
-        return [Chain((link, _stays(found)))]
+        lost = next((e for e in ills.get(node, ()) if e.cause in _LOST), Chain((link,)))
+        after = () if lost.links[0] is link else (link,)
+        return [lost.then(*after, _stays(found))]
     return []
 
 

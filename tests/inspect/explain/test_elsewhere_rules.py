@@ -22,6 +22,7 @@ from tests.inspect.explain.views import (
     node_of,
     node_view,
     pod_of,
+    pv_of,
     view,
     volume_of,
 )
@@ -178,3 +179,12 @@ def test_a_volume_that_is_just_being_unmounted_is_awaited():
     meta = structs.replace(young.metadata, creation_timestamp=NOW)
     assert only(moving(pod=structs.replace(young, metadata=meta))).waits
     assert not only(moving()).waits
+
+
+def test_a_released_volume_on_a_lost_node_is_explained_by_the_node():
+    held = (attachment_of(OTHER, attached=True),)
+    released = volume_of(persistent_volume=pv_of(phase="Released"), attachments=held)
+    for node, first in ((other_node(ready="Unknown"), "NodeNotReady"), (other_node(), None)):
+        chain = only(view("pv", volume=released, other_nodes={OTHER: node}))
+        expected = [first] if first else []
+        assert names(chain) == [*expected, "VolumeInUse", "Released"]

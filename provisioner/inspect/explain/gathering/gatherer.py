@@ -1,7 +1,7 @@
 """Reads what is around one object: by name where names are known, as little as the rules need."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from provisioner.inspect.command_line import Readers
@@ -9,10 +9,16 @@ from provisioner.inspect.explain import snapshot_rules
 from provisioner.inspect.explain.gathering import told
 from provisioner.inspect.explain.gathering.controller import controller
 from provisioner.inspect.explain.gathering.node import node_view
-from provisioner.inspect.explain.gathering.volume import Volumes
+from provisioner.inspect.explain.gathering.volume import GOING, Volumes
 from provisioner.inspect.explain.refusal_rules import EVENTS as REFUSALS
 from provisioner.inspect.explain.scheduling import full_rules, scheduling_rules
-from provisioner.inspect.explain.view_rules import ClaimView, SnapshotView, View, object_of
+from provisioner.inspect.explain.view_rules import (
+    ClaimView,
+    NodeView,
+    SnapshotView,
+    View,
+    object_of,
+)
 from provisioner.inspect.object_name_rules import ObjectName
 from provisioner.inspect.reading.gap_rules import GROUPS
 from provisioner.inspect.reading.kind_rules import WatchedPod
@@ -119,7 +125,19 @@ class Gatherer:
         return await self._with_nodes(around) if unplaced else around
 
     async def _of_volume(self, view: View) -> View:
-        return replace(view, volume=await self._volumes.view(view.target.name, whole=True))
+        volume = await self._volumes.view(view.target.name, whole=True)
+        found = volume.persistent_volume
+        if found is None or not (found.deleting or found.phase in GOING):
+            return replace(view, volume=volume)
+        nodes = await self._nodes({each.spec.node_name for each in volume.attachments})
+        return replace(view, volume=volume, other_nodes=nodes)
+
+    async def _nodes(self, names: Iterable[str]) -> Mapping[str, NodeView]:
+        """Nodes by name, with what tells whether they live."""
+        every = await asyncio.gather(
+            *(node_view(self._cluster, self._cloud, self._driver, name) for name in sorted(names))
+        )
+        return {each.name: each for each in every}
 
     async def _of_node(self, view: View) -> View:
         found = await node_view(
@@ -178,11 +196,7 @@ class Gatherer:
         if not others:
             return view
         claims = [replace(each, users=await self._users(each.key)) for each in view.claims]
-        nodes = await asyncio.gather(
-            *(node_view(self._cluster, self._cloud, self._driver, name) for name in sorted(others))
-        )
-        by_name = {each.name: each for each in nodes}
-        return replace(view, claims=tuple(claims), other_nodes=by_name)
+        return replace(view, claims=tuple(claims), other_nodes=await self._nodes(others))
 
     async def _users(self, key: str) -> tuple[WatchedPod, ...]:
         """The pods that name a claim and have not ended."""

@@ -23,7 +23,8 @@ from provisioner.model.names import MODIFICATIONS, VOLUME_ID
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.volume import AttachmentState, Volume
 
-_GOING = {"Released", "Failed"}
+GOING = {"Released", "Failed"}
+"""Phases in which a PersistentVolume should go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class Volumes:
                 return _Around(volume, (here,))
         if not whole and not node and (volume is None or not volume.attachments):
             return _Around(volume)
-        if found.phase not in _GOING and not node and (near := await self._near(found, volume)):
+        if found.phase not in GOING and not node and (near := await self._near(found, volume)):
             return _Around(volume, tuple(near))
         return await self._everywhere(found, volume)
 
@@ -192,7 +193,7 @@ class Volumes:
 
     async def _namesakes(self, found: PlacedVolume, volume_id: str) -> tuple[str, ...]:
         """Other PersistentVolumes of the volume, if it should be deleted."""
-        if found.phase not in _GOING or not volume_id:
+        if found.phase not in GOING or not volume_id:
             return ()
         every = await self._cluster.every(PERSISTENT_VOLUMES)
         same = (each for each in every if each.volume_id(self._driver) == volume_id)

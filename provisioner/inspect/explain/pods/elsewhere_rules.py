@@ -4,8 +4,8 @@ The attach-detach controller asks for a detachment once no pod on the node needs
 kubelet has unmounted it. For a node that is not healthy it does so without kubelet six minutes
 after the last pod is gone, but never while a pod of that node exists: one that is being deleted
 stays until its kubelet has ended it, or the Node is deleted or tainted out-of-service.
-Source: Kubernetes 1.36 pkg/controller/volume/attachdetach/reconciler, "Non-graceful node shutdown
-handling" (read 2026-11-23).
+Source: Kubernetes pkg/controller/volume/attachdetach/reconciler, and "Non-graceful node shutdown
+handling"; tests/cluster/broken/moving.py shows it with Kubernetes' own controllers.
 """
 
 from collections.abc import Sequence
