@@ -34,12 +34,14 @@ class World:
         grows, torn: claims of pods that run on the first node.
         nameless: a replica that is to have no good credentials.
         old: a replica of the webhook that is to serve an old certificate.
+        webhook: the other replica of it.
     """
 
     place: Place
     prometheus: Prometheus
     nameless: Replica
     old: WebhookReplica
+    webhook: WebhookReplica
     grows: str = "grows"
     torn: str = "torn"
 
@@ -199,6 +201,11 @@ async def the_controller_dies(world: World) -> None:
     await world.place.cluster.stop()
 
 
+async def all_webhooks_die(world: World) -> None:
+    await world.webhook.kill()
+    await world.old.kill()
+
+
 SLOW: dict[str, Fault] = {"EBSQuotaExceeded": quota_is_used_up}
 """Nothing is seen of it in the first minute, so it is made before the others."""
 AT_ONCE: dict[str, Fault] = {
@@ -217,6 +224,9 @@ AT_ONCE: dict[str, Fault] = {
 """Side by side: none of them keeps another from being seen."""
 AFTERWARDS: dict[str, Fault] = {"EBSNodePluginAway": the_plugin_dies}
 """It is alive until then, and not registered."""
-LAST: dict[str, Fault] = {"EBSNoLeader": the_controller_dies}
-"""All others need it."""
+LAST: dict[str, Fault] = {
+    "EBSNoLeader": the_controller_dies,
+    "EBSWebhookAway": all_webhooks_die,
+}
+"""All others need them."""
 FAULTS = {**SLOW, **AT_ONCE, **AFTERWARDS, **LAST}

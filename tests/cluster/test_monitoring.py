@@ -101,7 +101,7 @@ async def a_world(real: Background, folder: Path) -> AsyncIterator[World]:
                 try:
                     async with WebhookReplica(sandbox) as webhook:
                         watching.scrape("ebs-webhook", webhook.address)
-                        world = World(place, watching, nameless, old)
+                        world = World(place, watching, nameless, old, webhook)
                         await work(world)
                         yield world
                 finally:

@@ -25,6 +25,7 @@ promtool = pytest.mark.skipif(
 FAILURES = "ebs_provisioner_flow_failures_total"
 EXPIRY = "ebs_webhook_certificate_expiry_timestamp_seconds"
 REVIEWS = "ebs_webhook_reviews_total"
+FAILED_OPEN = "apiserver_admission_webhook_fail_open_count"
 # Alert: series at one sample a minute, from the start on, with which it fires; the time at which it
 # does and, a step before, does not yet; and series with which it never does.
 CASES: dict[str, tuple[Json, str, str, Json]] = {
@@ -87,10 +88,18 @@ CASES: dict[str, tuple[Json, str, str, Json]] = {
         {'ebs_provisioner_node_registered{instance="a"}': "1x60"},
     ),
     "EBSNodePluginAway": (
-        {'up{job="ebs-provisioner-node-big",instance="a"}': "0x60"},
-        "9m",
-        "11m",
-        {'up{job="node-exporter",instance="a"}': "0x60"},
+        {
+            'up{job="any",instance="a"}': "1x5 0x60",
+            'ebs_provisioner_node_registered{job="any",instance="a"}': "1x5 stale",
+        },
+        "15m",
+        "17m",
+        # Another program of the same job.
+        {
+            'up{job="any",instance="a"}': "1x60",
+            'ebs_provisioner_node_registered{job="any",instance="a"}': "1x60",
+            'up{job="any",instance="b"}': "0x60",
+        },
     ),
     "EBSVolumeUnreadable": (
         {'ebs_provisioner_node_volume_unreadable{namespace="n",claim="c"}': "1x60"},
@@ -110,6 +119,12 @@ CASES: dict[str, tuple[Json, str, str, Json]] = {
         "59m",
         "62m",
         {f'{EXPIRY}{{instance="a"}}': f"{80 * 86400}x120"},
+    ),
+    "EBSWebhookAway": (
+        {f'{FAILED_OPEN}{{name="pods.ebs-provisioner.io",type="validating"}}': "0+1x60"},
+        "3m",
+        "10m",
+        {f'{FAILED_OPEN}{{name="pods.example.com",type="validating"}}': "0+1x60"},
     ),
     "EBSWebhookReviewsUnchecked": (
         {f'{REVIEWS}{{path="/validate/pods",outcome="allowed",reason="Overloaded"}}': "0+1x60"},
@@ -196,6 +211,33 @@ def test_a_certificate_that_is_not_served_is_told_of_too(tmp_path: Path):
 @promtool
 def test_no_controller_at_all_is_no_leader(tmp_path: Path):
     assert fires(tmp_path, "EBSNoLeader", {"up": "1x60"}, "6m")
+
+
+@promtool
+def test_a_node_plugin_that_has_never_answered_is_found_by_its_pod(tmp_path: Path):
+    values = {'up{job="pods",pod="ebs-provisioner-node-x7k2p",instance="a"}': "0x60"}
+
+    assert fires(tmp_path, "EBSNodePluginAway", values, "11m")
+    other = {'up{job="pods",pod="ebs-provisioner-5d9f",instance="a"}': "0x60"}
+    assert not fires(tmp_path, "EBSNodePluginAway", other, "11m")
+
+
+@promtool
+@pytest.mark.parametrize(
+    ("other_replica", "is_away"), [("1x10 stale", True), ("1x60", False)], ids=["none", "one"]
+)
+def test_a_webhook_is_away_once_no_replica_of_it_answers_prometheus(
+    tmp_path: Path, other_replica: str, *, is_away: bool
+):
+    values = {f'{EXPIRY}{{instance="a"}}': "1x5 stale", f'{EXPIRY}{{instance="b"}}': other_replica}
+
+    assert not fires(tmp_path, "EBSWebhookAway", values, "15m")
+    assert fires(tmp_path, "EBSWebhookAway", values, "17m") is is_away
+
+
+@promtool
+def test_a_webhook_that_was_never_there_is_not_missed(tmp_path: Path):
+    assert not fires(tmp_path, "EBSWebhookAway", {"up": "1x60"}, "30m")
 
 
 @promtool

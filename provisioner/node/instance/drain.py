@@ -25,7 +25,7 @@ from provisioner.model.taint import CORDONED, OUT_OF_SERVICE
 from provisioner.node.instance.documents import NodeView
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.runtime import mount_table_rules
-from provisioner.node.runtime.paths import noted_volume
+from provisioner.node.runtime.paths import noted_block_volume, noted_volume
 from provisioner.node.runtime.sysfs import SystemDirs
 
 _AGAIN_S = 1.0
@@ -43,6 +43,8 @@ _GOING = frozenset(
 )
 # kubelet's, once systemd has notified it; then all pods end, the plugin's among the last.
 _SHUTTING_DOWN = "node is shutting down"
+# Beside the stages: kubelet's, with the raw block volumes of all CSI drivers.
+_BLOCK_VOLUMES = "volumeDevices"
 
 log = structlog.get_logger(__name__)
 
@@ -51,8 +53,8 @@ async def drain(kube: NodeKube, dirs: SystemDirs, stages: Path, *, timeout_s: fl
     """Return once the node is known to stay, or the kubelet uses no volume of this driver.
 
     While the API server does not answer, both are unknown, and the request is repeated. If it
-    refuses three times, because the plugin is being uninstalled and its rights are gone, only file
-    systems that are mounted here are waited for.
+    refuses three times, because the plugin is being uninstalled and its rights are gone, only
+    volumes that are mounted here are waited for.
 
     Args:
         kube: reads the Node.
@@ -148,6 +150,7 @@ def _left(node: NodeView | None, driver: str, dirs: SystemDirs, stages: Path) ->
         table = mount_table_rules.parse((dirs.proc / "self" / "mountinfo").read_bytes())
     except (OSError, ValueError) as error:
         return in_use | {f"unknown, because the mount table cannot be read ({error})"}
-    below = f"{stages.resolve()}/"
-    mounted = [each for each in table if each.path.startswith(below)]
-    return in_use | {noted_volume(mount) or mount.path for mount in mounted}
+    below, devices = f"{stages.resolve()}/", stages.parent / _BLOCK_VOLUMES
+    mounted = {noted_volume(mount) or mount.path for mount in table if mount.path.startswith(below)}
+    mapped = {noted_block_volume(mount, devices, driver) for mount in table}
+    return in_use | mounted | (mapped - {""})

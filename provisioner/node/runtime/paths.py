@@ -33,6 +33,7 @@ class _Note(msgspec.Struct, frozen=True, rename="camel"):
     """What kubelet records about a volume that it has staged."""
 
     volume_handle: str
+    driver_name: str = ""
 
 
 class Paths:
@@ -95,11 +96,38 @@ class Paths:
 
 def noted_volume(mount: Mount) -> str:
     """The id of the volume that kubelet has mounted at a path; "" if unknown."""
-    try:
-        content = (Path(mount.path).parent / _VOL_DATA).read_bytes()
-        return normalised_handle(msgspec.json.decode(content, type=_Note).volume_handle)
-    except (OSError, ValueError):  # msgspec's errors and UnicodeDecodeError are ValueErrors
+    note = _note(Path(mount.path).parent)
+    return normalised_handle(note.volume_handle) if note is not None else ""
+
+
+def noted_block_volume(mount: Mount, devices: Path, driver: str) -> str:
+    """The id of the raw block volume of this driver that a pod has at a path; "" if it has none.
+
+    Source: Kubernetes 1.36 pkg/volume/csi/csi_block.go. Of a volume NAME, the plugin mounts
+    publish/NAME/POD, kubelet mounts NAME/dev/POD, and its record is in NAME/data.
+
+    Args:
+        mount: of a device.
+        devices: the directory in which the kubelet keeps raw block volumes of all CSI drivers.
+        driver: our name.
+    """
+    top = devices.resolve()
+    if not mount.path.startswith(f"{top}/"):
         return ""
+    match Path(mount.path).relative_to(top).parts:
+        case ("publish", name, _) | (name, "dev", _):
+            note = _note(top / name / "data")
+            if note is not None and note.driver_name == driver:
+                return normalised_handle(note.volume_handle)
+    return ""
+
+
+def _note(folder: Path) -> _Note | None:
+    """Kubelet's record there; None if it has none that can be read."""
+    try:
+        return msgspec.json.decode((folder / _VOL_DATA).read_bytes(), type=_Note)
+    except (OSError, ValueError):  # msgspec's errors and UnicodeDecodeError are ValueErrors
+        return None
 
 
 def _real(path: str, kubelet_dir: Path) -> str:

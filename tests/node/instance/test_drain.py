@@ -1,6 +1,7 @@
 """The drain hook against an API server on loopback."""
 
 import asyncio
+import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -125,7 +126,7 @@ async def test_a_plugin_that_lost_its_rights_waits_only_while_a_volume_is_mounte
 async def test_one_refusal_of_an_api_server_that_has_just_started_is_no_reason_to_end(
     kube: KubeServer,
 ):
-    """Raw block volumes are in no mount table, only in the Node."""
+    """A volume may be in use before it is mounted, and then only the Node says so."""
     kube.answers = [lambda: status(403, "Forbidden", "not yet")] * 2
     kube.has_node(spec=GOES, status=in_use(A))
 
@@ -150,6 +151,65 @@ async def test_a_node_whose_object_is_gone_is_waited_for_while_a_volume_is_stage
     table.write_text(line.format(path="/var/lib/kubelet/plugins/other"))
 
     await draining
+
+
+def a_block_volume(kubelet: Path, name: str, driver: str) -> Path:
+    """What kubelet 1.36 keeps of one (pkg/volume/csi/csi_block.go); the folder of all of them."""
+    devices = kubelet / "plugins/kubernetes.io/csi/volumeDevices"
+    note = devices / name / "data" / "vol_data.json"
+    note.parent.mkdir(parents=True)
+    note.write_text(json.dumps({"driverName": driver, "volumeHandle": f"aws://a/vol-{name}"}))
+    return devices
+
+
+@pytest.mark.parametrize("path", ["publish/0a/pod-uid", "0a/dev/pod-uid"])
+async def test_a_raw_block_volume_is_waited_for_while_it_is_mounted_for_a_pod(
+    kube: KubeServer, tmp_path: Path, path: str
+):
+    devices = a_block_volume(tmp_path, "0a", "ebs.csi.aws.com")
+    table = tmp_path / "self" / "mountinfo"
+    table.parent.mkdir()
+    table.write_text(f"36 35 0:5 /nvme1n1 {devices / path} rw - devtmpfs udev rw\n")
+    stages = devices.parent / "ebs.csi.aws.com"
+
+    async def draining() -> None:
+        async with kube.client() as client:
+            await drain(client, SystemDirs(proc=tmp_path), stages, timeout_s=10.0)
+
+    with capture_logs() as logs:
+        kube.has_node(spec=GOES)
+        work = asyncio.ensure_future(draining())
+        await kube.times(3)
+        assert not work.done()
+        table.write_text("")
+        await work
+
+    assert [each["volumes"] for each in logs if "volumes" in each] == [["vol-0a"]]
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("0c", "publish/0c/pod-uid"),
+        ("0c", "0c/dev/pod-uid"),
+        ("0c", "publish/unknown/pod-uid"),
+        ("0c", "../other"),
+    ],
+)
+async def test_a_raw_block_volume_of_another_driver_or_of_none_is_not_waited_for(
+    kube: KubeServer, tmp_path: Path, name: str, path: str
+):
+    kube.has_node(spec=GOES)
+    devices = a_block_volume(tmp_path, name, "rbd.csi.ceph.com")
+    table = tmp_path / "self" / "mountinfo"
+    table.parent.mkdir()
+    table.write_text(f"36 35 0:5 /nvme1n1 {devices / path} rw - devtmpfs udev rw\n")
+
+    async with kube.client() as client:
+        stages = devices.parent / "ebs.csi.aws.com"
+        await drain(client, SystemDirs(proc=tmp_path), stages, timeout_s=2.0)
+
+    assert kube.paths() == ["/api/v1/nodes/node-1"]
 
 
 async def test_what_is_mounted_where_the_node_is_gone_and_the_table_cannot_be_read_is_not_guessed(
