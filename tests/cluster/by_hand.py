@@ -32,8 +32,8 @@ async def is_free(cluster: Cluster, volume_id: str) -> None:
 
 async def force_removal(place: Place, path: str) -> None:
     """What a user does who has lost patience; the controller may be done in between."""
-    await place.api.delete(path)
     try:
+        await place.api.delete(path)
         await place.api.patch(path, FORCED)
     except ApiError as error:
         if error.status != HTTPStatus.NOT_FOUND:

@@ -103,7 +103,7 @@ async def namespace(api: Api) -> AsyncIterator[str]:
     async def accepts_pods() -> bool:
         return bool(await api.get(f"/api/v1/namespaces/{name}/serviceaccounts/default"))
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await until(accepts_pods)
     yield name
     await api.delete(f"/api/v1/namespaces/{name}")

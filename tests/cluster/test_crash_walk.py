@@ -109,7 +109,8 @@ async def test_no_way_back_from_a_crash_sends_a_request_that_has_no_point(walks:
         for label in ending.labels
     }
 
-    assert sent - recorded == set()
+    # Who comes after a life that has died takes its leases over; the first in a slot creates them.
+    assert sent - recorded <= {"PATCH leases"}
 
 
 async def test_each_zone_is_written_to_the_claim_before_it_is_asked(walks: Walks):

@@ -236,7 +236,7 @@ async def test_the_history_of_a_claim_and_its_volume(
     ):
         assert what in out, (what, out)
     assert (unknown[0], f"no pvc {namespace}/nobody" in unknown[2]) == (1, True)
-    assert (node[0], "use pvc NAME" in node[2]) == (2, True)
+    assert (node[0], "this command is for claims, not for a node" in node[2]) == (2, True)
 
 
 async def test_the_use_of_quotas_is_told_where_their_limits_cannot_be_read(

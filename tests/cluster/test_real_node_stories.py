@@ -244,6 +244,8 @@ async def df(
     """``kubectl ebs df`` of the place's namespace; interrupted at the end if it runs on."""
     box = place.cluster.sandbox
     process = await asyncio.create_subprocess_exec(
+        # A shell's background jobs ignore SIGINT, and so would what they start.
+        *("env", "--default-signal=INT"),
         *(sys.executable, "-m", "provisioner.cli", "ebs", "df", "-n", place.name, *more),
         *("--kubeconfig", kubeconfig),
         env={**os.environ, **box.aws_environment},
