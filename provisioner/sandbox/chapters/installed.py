@@ -53,9 +53,11 @@ async def tell(stage: Stage) -> None:
     await sandbox.stop_processes()
     teller.console.print(
         f"[dim]$ helm install {NAME} manifests/chart --namespace {NAMESPACE} --take-ownership "
-        f"--force-conflicts --wait --set image.tag={image.tag} …[/]"
+        f"--force-conflicts --set node.createNamespace=false --wait --set image.tag={image.tag} …[/]"
     )
-    await sandbox.install(image, "--take-ownership", "--force-conflicts")
+    # As docs/install-helm.md: kubectl has made the node plugin's namespace, which stays as it is.
+    there = ("--take-ownership", "--force-conflicts", "--set", "node.createNamespace=false")
+    await sandbox.install(image, *there)
     teller.seen("all pods are ready, and one of the controllers leads")
     ours = ("--all-namespaces", "--selector=app.kubernetes.io/name=ebs-provisioner")
     columns = "POD:.metadata.name,ACCOUNT:.spec.serviceAccountName,NODE:.spec.nodeName"
