@@ -30,6 +30,10 @@ NOT_RUN = (
         "does not serve their source (2026-11-23)",
     ),
     Reason(r"\[Feature:Windows\]|ntfs", "there is no node plugin for Windows"),
+    Reason(
+        r"should remount stale subpath bind mount",
+        "it stops a container by crictl, which the sandbox's nodes do not have (Kubernetes 1.37)",
+    ),
 )
 """Tests that no machine of ours can run."""
 

@@ -53,7 +53,8 @@ async def tell(stage: Stage) -> None:
     await sandbox.stop_processes()
     teller.console.print(
         f"[dim]$ helm install {NAME} manifests/chart --namespace {NAMESPACE} --take-ownership "
-        f"--force-conflicts --set node.createNamespace=false --wait --set image.tag={image.tag} …[/]"
+        "--force-conflicts --set node.createNamespace=false --wait "
+        f"--set image.tag={image.tag} …[/]"
     )
     # As docs/install-helm.md: kubectl has made the node plugin's namespace, which stays as it is.
     there = ("--take-ownership", "--force-conflicts", "--set", "node.createNamespace=false")
