@@ -9,6 +9,8 @@ from provisioner.sandbox.stage import Stage
 TITLE = "Installed with Helm: image and chart, as pods on the real nodes"
 
 _LEASE = "ebs-csi-aws-com"
+# As docs/install-helm.md: kubectl has made the node plugin's namespace, which stays as it is.
+_OVER_KUBECTL = ("--take-ownership", "--force-conflicts", "--set", "node.createNamespace=false")
 
 _CLAIM_AND_POD = """\
 apiVersion: v1
@@ -52,13 +54,10 @@ async def tell(stage: Stage) -> None:
     )
     await sandbox.stop_processes()
     teller.console.print(
-        f"[dim]$ helm install {NAME} manifests/chart --namespace {NAMESPACE} --take-ownership "
-        "--force-conflicts --set node.createNamespace=false --wait "
-        f"--set image.tag={image.tag} …[/]"
+        f"[dim]$ helm install {NAME} manifests/chart --namespace {NAMESPACE} "
+        f"{' '.join(_OVER_KUBECTL)} --wait --set image.tag={image.tag} …[/]"
     )
-    # As docs/install-helm.md: kubectl has made the node plugin's namespace, which stays as it is.
-    there = ("--take-ownership", "--force-conflicts", "--set", "node.createNamespace=false")
-    await sandbox.install(image, *there)
+    await sandbox.install(image, *_OVER_KUBECTL)
     teller.seen("all pods are ready, and one of the controllers leads")
     ours = ("--all-namespaces", "--selector=app.kubernetes.io/name=ebs-provisioner")
     columns = "POD:.metadata.name,ACCOUNT:.spec.serviceAccountName,NODE:.spec.nodeName"
