@@ -123,7 +123,7 @@ class Watcher(Generic[T]):
         kind: str = "volumes",
         pace: Pace | None = None,
         again_s: Again[T] = soon_then_seldom,
-        most_a_second: int = 1,
+        most: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Look at nothing yet.
@@ -134,7 +134,8 @@ class Watcher(Generic[T]):
             kind: in the plural; of log lines and metrics.
             pace: the budget of describes that it shares with others; else one of its own.
             again_s: how long after a look the next one is worth it.
-            most_a_second: looks, while no more things are watched than one look can show.
+            most: looks a second (pods wait for volumes only), while one look can show all that is
+                watched.
             clock: monotonic seconds.
         """
         self._looker = looker
@@ -142,7 +143,7 @@ class Watcher(Generic[T]):
         self._pace = pace or Pace()
         self._again_s = again_s
         self._metrics = metrics
-        self._most_a_second = most_a_second
+        self._most_a_second = most
         self._clock = clock
         self._watched: dict[str, _Watched[T]] = {}
         self._usual: dict[str, Usual] = {}  # by what was asked
@@ -401,10 +402,7 @@ class Watchers:
         pace = Pace()
         return cls(
             pace=pace,
-            # Pods wait for volumes only.
-            volumes=Watcher(
-                volumes, metrics=metrics, pace=pace, most_a_second=MOST_A_SECOND, clock=clock
-            ),
+            volumes=Watcher(volumes, metrics=metrics, pace=pace, most=MOST_A_SECOND, clock=clock),
             modifications=Watcher(
                 modifications,
                 metrics=metrics,

@@ -56,9 +56,7 @@ class Waker:
 
 @asynccontextmanager
 async def running(ec2: Ec2, metrics: Metrics | None = None) -> AsyncIterator[Watcher[Volume]]:
-    watcher = Watcher(
-        ec2, metrics=metrics or Metrics(), most_a_second=MOST_A_SECOND, clock=ec2.clock
-    )
+    watcher = Watcher(ec2, metrics=metrics or Metrics(), most=MOST_A_SECOND, clock=ec2.clock)
     task = asyncio.create_task(watcher.run())
     try:
         yield watcher
