@@ -181,12 +181,31 @@ async def instance_terminated(place: Place) -> AsyncIterator[str]:
 # -- nodes
 
 
-@broken("The node plugin does not run on the node", "DriverNotRegistered", section=Section.NODE)
+@broken(
+    "The DaemonSet of the node plugin does not select the node",
+    "NodePluginAbsent",
+    section=Section.NODE,
+    words=("does not select node",),
+)
 @asynccontextmanager
-async def no_plugin(place: Place) -> AsyncIterator[str]:
-    """It has never run there. Kubelet's event is written as kubelet writes it."""
-    async with _without_driver(place) as pod:
+async def not_selected(place: Place) -> AsyncIterator[str]:
+    """Kubelet's event is written as kubelet writes it."""
+    async with _without_driver(place) as pod, quiet_nodes.daemon_set(place, storage="ebs"):
         yield pod
+
+
+@broken(
+    "The DaemonSet of the node plugin does not tolerate a taint of the node",
+    "NodePluginAbsent",
+    section=Section.NODE,
+    words=("does not tolerate taint ebs-provisioner.io/quiet=yes:NoSchedule",),
+)
+@asynccontextmanager
+async def not_tolerated(place: Place) -> AsyncIterator[str]:
+    async with _without_driver(place) as pod:
+        node = (await place.api.get(f"{place.pods}/data"))["spec"]["nodeName"]
+        async with quiet_nodes.daemon_set(place, **{"kubernetes.io/hostname": node}):
+            yield pod
 
 
 @broken(
