@@ -9,6 +9,7 @@ from provisioner.inspect.doctor import (
     account_rules,
     class_rules,
     driver_rules,
+    key_rules,
     node_rules,
     report_words,
     right_rules,
@@ -93,6 +94,7 @@ def _others(seen: Evidence) -> Iterator[Check]:
     for rules in _AREAS:
         yield from apply(rules, seen)
     yield from right_rules.checks(seen)
+    yield from key_rules.checks(seen)
     yield from account_rules.quota_checks(seen)
 
 

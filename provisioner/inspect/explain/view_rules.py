@@ -131,6 +131,7 @@ class ClaimView:
     Attributes:
         key: namespace/name.
         users: pods that name it and have not ended.
+        default_key: the account's KMS key for EBS; "" if it was not asked for, or is not told.
     """
 
     key: str
@@ -143,6 +144,7 @@ class ClaimView:
     snapshot: SnapshotView | None = None
     source_claim: Claim | None = None
     source_volume: PlacedVolume | None = None
+    default_key: str = ""
 
     @property
     def name(self) -> str:

@@ -154,6 +154,14 @@ class Cloud:
             return {}
         return await self._in_parts("DescribeSnapshots", ids, Snapshots(self.calls).look_for)
 
+    async def default_key(self) -> str:
+        """The KMS key of encrypted volumes for which nobody names one; "" if EC2 does not tell."""
+        if self.calls is None:
+            return ""
+        what = "GetEbsDefaultKmsKeyId"
+        answer: Mapping[str, str] = await self.ask(what, self.calls.call(what, {}), {})
+        return answer.get("KmsKeyId", "")
+
     async def _in_parts(
         self,
         what: str,
