@@ -111,7 +111,7 @@ def _show(checks: list[Check], answer: Answer, output: str) -> None:
             shown, cut_off = report_words.split(checks)
             for each in shown:
                 screen.show(report_words.block(each, width=width, verdict=_coloured(each.verdict)))
-            screen.show([*cut_off, report_words.summary(checks)])
+            screen.show([*cut_off, report_words.summary(checks, answer.calls)])
 
 
 def _coloured(verdict: Verdict) -> str:

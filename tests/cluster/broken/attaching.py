@@ -195,20 +195,6 @@ async def not_selected(place: Place) -> AsyncIterator[str]:
 
 
 @broken(
-    "The DaemonSet of the node plugin does not tolerate a taint of the node",
-    "NodePluginAbsent",
-    section=Section.NODE,
-    words=("does not tolerate taint ebs-provisioner.io/quiet=yes:NoSchedule",),
-)
-@asynccontextmanager
-async def not_tolerated(place: Place) -> AsyncIterator[str]:
-    async with _without_driver(place) as pod:
-        node = (await place.api.get(f"{place.pods}/data"))["spec"]["nodeName"]
-        async with quiet_nodes.daemon_set(place, **{"kubernetes.io/hostname": node}):
-            yield pod
-
-
-@broken(
     "The node plugin runs, and the kubelet has not registered its driver",
     "DriverNotRegistered",
     section=Section.NODE,

@@ -41,33 +41,12 @@ async def key_is_disabled(place: Place) -> AsyncIterator[str]:
         yield "pvc data"
 
 
-@broken(
-    "The account's default KMS key for EBS is disabled",
-    "EncryptionKeyUnusable",
-    check="default-kms-key",
-    words=("(the account's default KMS key for EBS in us-east-1: class ",),
-)
 @asynccontextmanager
-async def default_key_is_disabled(place: Place) -> AsyncIterator[str]:
-    """No other story has an encrypted class without a key."""
-    kms = lab.client(place.cluster.sandbox.ec2_endpoint, service="kms")
-    ec2 = place.cluster.ec2
-    made = (await asyncio.to_thread(kms.create_key))["KeyMetadata"]
-    await asyncio.to_thread(ec2.modify_ebs_default_kms_key_id, KmsKeyId=made["Arn"])
-    await asyncio.to_thread(kms.disable_key, KeyId=made["KeyId"])
-    try:
-        async with _of_key(place, "matrix-default-key"):
-            yield "pvc data"
-    finally:
-        await asyncio.to_thread(ec2.modify_ebs_default_kms_key_id, KmsKeyId="")
-
-
-@asynccontextmanager
-async def _of_key(place: Place, class_name: str, key: str = "") -> AsyncIterator[None]:
-    """A claim of an encrypted class; the class has a fixed name, that of its check."""
+async def _of_key(place: Place, class_name: str, key: str) -> AsyncIterator[None]:
+    """A claim of a class with this key; the class has a fixed name, that of its check."""
     name = await place.storage_class(
         metadata={"name": class_name},
-        parameters={"type": "gp3", "encrypted": "true"} | ({"kmsKeyId": key} if key else {}),
+        parameters={"type": "gp3", "encrypted": "true", "kmsKeyId": key},
     )
     try:
         await place.claim(name)

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from provisioner.inspect.explain import key_rules
 from provisioner.inspect.explain.chain_rules import Link
 from provisioner.inspect.explain.view_rules import SnapshotView
-from provisioner.inspect.reading.cloud import Cloud
-from provisioner.metrics import Metrics
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
-from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.errors import Reason
 from tests.builders import a_class
 from tests.inspect.explain.views import chains, claim_view, refused, view
 
@@ -74,19 +72,6 @@ def test_the_default_key_is_named_where_ec2_tells_it():
 )
 def test_the_default_key_is_asked_for_only_if_it_may_be_the_one(claim: Any, *, asks: bool):
     assert key_rules.uses_default_key(claim_view(**claim)) is asks
-
-
-async def test_who_may_not_ask_for_the_default_key_is_told_so_and_goes_on():
-    class Calls:
-        region = "us-east-1"
-
-        async def call(self, action: str, _: Any) -> dict[str, str]:
-            raise Ec2Error(Reason.PERMISSION_DENIED, "not authorized", action=action)
-
-    cloud = Cloud(cast("Any", Calls()), Metrics())
-
-    assert await cloud.default_key() == ""
-    assert [each.what for each in cloud.gaps] == ["GetEbsDefaultKmsKeyId"]
 
 
 def test_an_encrypted_snapshot_brings_its_own_key():

@@ -23,8 +23,8 @@ from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.node import Node
 from provisioner.model.taint import CORDONED, Taint
+from tests.builders import DRIVER
 from tests.inspect.explain.views import (
-    DRIVER,
     NODE,
     causes,
     chains,
