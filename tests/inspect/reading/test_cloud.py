@@ -11,6 +11,7 @@ import pytest
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.inspect.reading import cloud as module
+from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
@@ -132,7 +133,7 @@ async def test_the_default_key_is_told_or_the_missing_right_is(
     monkeypatch: pytest.MonkeyPatch, *, refuses: bool
 ):
     account = Account(refuses=refuses)
-    monkeypatch.setattr(module.Aws, "of_caller", lambda _: account)
+    monkeypatch.setattr(Aws, "of_caller", lambda _: account)
     looking = Cloud(cast("Any", SimpleNamespace(region="us-east-1")), Metrics())
 
     assert await looking.default_key() == ("" if refuses else "alias/aws/ebs")
