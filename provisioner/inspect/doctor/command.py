@@ -38,7 +38,7 @@ _AREAS = (
 )
 
 
-@click.command()
+@click.command(short_help="Check what volumes need, in Kubernetes and in AWS.")
 @target_options
 @click.option("--role", metavar="ARN", default="", help="Try rights as this role (STS AssumeRole).")
 @click.option(

@@ -51,6 +51,8 @@ def explain(
 ) -> None:
     """Say why an object does not work, and what would help.
 
+    Such as: kubectl ebs explain pod shop/web-0
+
     KIND is pod, pvc, pv, node or snapshot, and NAME may be NAMESPACE/NAME. The causes come first,
     each with where it can be seen; then who acts next, and what would help. `explain reason NAME`
     says what an event, a reason in its message, or a cause means. The command only reads.
