@@ -7,7 +7,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from provisioner.inspect.doctor.check_rules import Check, Verdict
-from provisioner.inspect.reading.call_rules import counted
+from provisioner.inspect.terminal.call_words import counted
 from provisioner.inspect.terminal.table_rules import wrapped
 from provisioner.model.sentences import printable
 

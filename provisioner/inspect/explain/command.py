@@ -12,8 +12,7 @@ from provisioner.inspect.explain.printing import chain_words
 from provisioner.inspect.explain.printing.event_words import EVENTS
 from provisioner.inspect.explain.target_rules import explain as explained
 from provisioner.inspect.object_name_rules import object_name
-from provisioner.inspect.reading import call_rules
-from provisioner.inspect.terminal import screen
+from provisioner.inspect.terminal import call_words, screen
 from provisioner.model.errors import Reason
 
 _REASON = "reason"
@@ -82,7 +81,7 @@ async def _explain(
             screen.show(chain_words.lines(explanation, width=screen.text_width()))
             screen.warn(readers.gap_lines())
         if verbose:
-            screen.warn([call_rules.listed(calls)])
+            screen.warn([call_words.listed(calls)])
     return _WRONG if explanation.is_wrong or readers.gap_lines() else 0
 
 

@@ -12,7 +12,7 @@ from provisioner.inspect.doctor.report_words import (
     split,
     summary,
 )
-from provisioner.inspect.reading.call_rules import listed
+from provisioner.inspect.terminal.call_words import listed
 
 ODD = 'a \x1b[31m"<&> b'
 CHECKS = [
