@@ -4,6 +4,7 @@ import http.server
 import re
 import threading
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import boto3
@@ -140,3 +141,10 @@ def test_the_newest_release_of_the_changelog_is_it_and_has_its_date():
 
     assert headings[0] == "[Unreleased]"
     assert re.fullmatch(rf"\[{re.escape(VERSION)}\] - 20\d\d-[01]\d-[0-3]\d", headings[1])
+
+
+def test_no_release_lists_a_change_twice():
+    """A merge can keep an entry beside its older wording."""
+    for release in (ROOT / "CHANGELOG.md").read_text().split("\n## "):
+        begins = Counter(line[:40] for line in release.splitlines() if line.startswith("- "))
+        assert [each for each, count in begins.items() if count > 1] == []

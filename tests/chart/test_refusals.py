@@ -229,6 +229,10 @@ CASES: dict[str, tuple[Json, str]] = {
         {"node": {"additionalArgs": ["--metrics-address=:9090"]}},
         "node.additionalArgs: --metrics-address is set by the chart",
     ),
+    "a variable where the preStop hook sees none": (
+        {"node": {"additionalArgs": ["--token-file=$(FOLDER)/token"]}},
+        "node.additionalArgs refers to a variable, which Kubernetes would not put into the same arguments of the preStop hook: set the option in node.env",
+    ),
     "a port to which no Service leads": (
         {"webhook": {"enabled": True, "additionalArgs": ["--listen=:9443"]}},
         "webhook.additionalArgs: --listen is set by the chart",

@@ -148,8 +148,9 @@ spec:
           lifecycle:
             preStop:
               exec:
-                # On a node that goes away, the plugin stays until its volumes are unmounted.
-                command: [ebs-provisioner, node, drain, --timeout=30s]
+                # On a node that goes away, the plugin stays until its volumes are unmounted. The hook
+                # asks the same API server.
+                command: {{ concat (list "ebs-provisioner" "node") ($values.additionalArgs | default list) (list "drain" "--timeout=30s") | toJson }}
           volumeMounts:
             # The path is the same as on the host, because kubelet's requests name it.
             - name: kubelet

@@ -115,6 +115,9 @@ expressions. Takes (dict "nodeSelector" … "affinity" …). */}}
 {{- if not ($group.containerSecurityContext).privileged }}
 {{- $wrong = append $wrong (printf "%s.containerSecurityContext.privileged must be true: Kubernetes lets no other container mount volumes for pods" $path) }}
 {{- end }}
+{{- if contains "$(" (join " " ($group.additionalArgs | default list)) }}
+{{- $wrong = append $wrong (printf "%s.additionalArgs refers to a variable, which Kubernetes would not put into the same arguments of the preStop hook: set the option in %s.env, as EBS_PROVISIONER_NODE_ and its name in capitals" $path $path) }}
+{{- end }}
 {{- if not (hasPrefix "/" $group.kubeletPath) }}
 {{- $wrong = append $wrong (printf "%s.kubeletPath is %q: expected an absolute path, kubelet's --root-dir" $path $group.kubeletPath) }}
 {{- end }}

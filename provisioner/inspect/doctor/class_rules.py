@@ -173,8 +173,7 @@ def _snapshot_controller(seen: Evidence) -> Finding:
     )
     if stuck:
         return Finding(Verdict.FAILED, some(stuck), remedy)
-    lease = seen.cluster.leases.get(SNAPSHOT_LEASE)
-    if deployed or lease is not None:
+    if deployed or seen.cluster.snapshot_lease is not None:
         return ok(deployed[0] if deployed else f"Lease {SNAPSHOT_LEASE}")
     return unknown(
         "the snapshot CRDs are installed, but there is no Deployment of snapshot-controller and "

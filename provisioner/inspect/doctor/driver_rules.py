@@ -16,7 +16,7 @@ from provisioner.inspect.doctor.check_rules import (
     some,
     unknown,
 )
-from provisioner.inspect.doctor.evidence_rules import Evidence
+from provisioner.inspect.doctor.evidence_rules import LEASES_ELSEWHERE, Evidence
 from provisioner.inspect.reading.controller_rules import (
     OUR_HOLDER,
     at_work,
@@ -117,12 +117,18 @@ def _lease_held(seen: Evidence) -> Finding:
         if (name in leases or not name.startswith(_SNAPSHOT_LEASE))
         and (problem := _why_not_led(name, leases.get(name), seen))
     ]
+    namespaces = ", ".join(sorted({each.metadata.namespace for each in leases.values()}))
     holders = sorted({(each.spec.holder_identity or "") for each in leases.values()} - {""})
     working = at_work(seen.cluster.deployments, holders)
     remedy = "nothing is provisioned, attached or resized without it: look at its pods and log"
     if working is not None:
         remedy += f" (kubectl -n {working.metadata.namespace} logs deploy/{working.name})"
-    return judged(problems, f"held by {', '.join(holders)}", remedy)
+    if LEASES_ELSEWHERE in seen.gaps:
+        remedy += (
+            "; leases of other namespaces could not be listed, so if the controller's are in one "
+            "of them, name it with --lease-namespace"
+        )
+    return judged(problems, f"held by {', '.join(holders)} in {namespaces}", remedy)
 
 
 def _why_not_led(name: str, lease: SeenLease | None, seen: Evidence) -> str:
@@ -130,13 +136,13 @@ def _why_not_led(name: str, lease: SeenLease | None, seen: Evidence) -> str:
         return f"Lease {name} does not exist"
     spec = lease.spec
     if not spec.holder_identity:
-        return f"Lease {name} has no holder"
+        return f"Lease {lease.key} has no holder"
     if spec.renew_time is None:
-        return f"Lease {name} was never renewed"
+        return f"Lease {lease.key} was never renewed"
     late = seen.now - spec.renew_time - timedelta(seconds=_skew_s(seen))
     if late > timedelta(seconds=spec.lease_duration_seconds or _USUAL_LEASE_S) + _LATE:
         return (
-            f"Lease {name} of {spec.holder_identity} was last renewed at "
+            f"Lease {lease.key} of {spec.holder_identity} was last renewed at "
             f"{spec.renew_time:%Y-%m-%dT%H:%M:%SZ}, {late.total_seconds():.0f} s ago"
         )
     return ""

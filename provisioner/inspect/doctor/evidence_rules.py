@@ -25,6 +25,8 @@ from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Volume
 from provisioner.model.volume_snapshot import VolumeSnapshotClass
 
+LEASES_ELSEWHERE = "leases elsewhere"
+"""The gap where leases were found in the usual namespace, and those of others cannot be listed."""
 ROLE_ANNOTATION = "eks.amazonaws.com/role-arn"  # EKS user guide, "IAM roles for service accounts"
 
 
@@ -34,7 +36,8 @@ class ClusterEvidence:
 
     Attributes:
         later_attachments: VolumeAttachments, read again after EC2 showed where volumes are.
-        leases: those of the controller's namespace, by name.
+        leases: the controller's four, by name; from one namespace.
+        snapshot_lease: snapshot-controller's, None if there is none.
         webhooks: our webhook's configurations.
         slices: EndpointSlices of the namespaces of the webhook's Services.
         secret: the webhook's, None if there is none.
@@ -61,6 +64,7 @@ class ClusterEvidence:
     snapshots: Sequence[WatchedSnapshot] = ()
     snapshot_classes: Sequence[VolumeSnapshotClass] = ()
     leases: Mapping[str, SeenLease] = field(default_factory=dict)
+    snapshot_lease: SeenLease | None = None
     webhooks: Sequence[WebhookConfiguration] = ()
     slices: Sequence[EndpointSlice] = ()
     secret: DataObject | None = None

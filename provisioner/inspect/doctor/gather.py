@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,6 +11,7 @@ from provisioner.inspect.command_line import Readers, Target
 from provisioner.inspect.doctor import probes, volume_rules, webhook_rules
 from provisioner.inspect.doctor.class_rules import SNAPSHOT_CRDS, SNAPSHOT_LEASE
 from provisioner.inspect.doctor.evidence_rules import (
+    LEASES_ELSEWHERE,
     Clock,
     ClusterEvidence,
     Evidence,
@@ -27,7 +28,7 @@ from provisioner.inspect.reading.controller_rules import (
 from provisioner.inspect.reading.controllers import cluster_id_of, region_of
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
 from provisioner.inspect.reading.kinds import WATCHED_SNAPSHOTS
-from provisioner.inspect.reading.leases import lease_namespace
+from provisioner.inspect.reading.leases import USUAL_NAMESPACE, lease_namespace
 from provisioner.inspect.reading.setup_kind_rules import (
     DataObject,
     EndpointSlice,
@@ -100,7 +101,7 @@ async def gather(readers: Readers, question: Question) -> Answer:
     found = replace(told, server_version=version[0])
     clocks = [version[1]] if version[1] is not None else []
     cloud, cloud_gaps, calls, aws_clocks = await probes.ask(readers, found, question.identity)
-    gaps = {_plural(each): each for each in cluster.gaps} | cloud_gaps
+    gaps = {_missed(each, found): each for each in cluster.gaps} | cloud_gaps
     seen = Evidence(
         driver=question.target.driver,
         now=datetime.now(UTC),
@@ -138,8 +139,9 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     namespaces = sorted({namespace for namespace, _ in webhook_rules.services_of(webhooks)})
     mine = ours(deployments, _CONTROLLER)
     leases = await _leases(cluster, question)
+    holders = [each.spec.holder_identity or "" for each in leases.values()]
     cluster_id = await cluster_id_of(cluster, mine[0]) if mine else None
-    account = await _account(cluster, at_work(deployments, _holders(leases, driver)))
+    account = await _account(cluster, at_work(deployments, holders))
     controllers = [*mine, *stock_controllers(deployments)]
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
@@ -153,6 +155,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
         snapshots=await cluster.every(WATCHED_SNAPSHOTS),
         snapshot_classes=await cluster.every(SNAPSHOT_CLASSES),
         leases=leases,
+        snapshot_lease=await cluster.one(SEEN_LEASES, SNAPSHOT_LEASE, USUAL_NAMESPACE),
         webhooks=webhooks,
         slices=await _slices(cluster, namespaces),
         secret=await _secret(cluster, namespaces),
@@ -170,9 +173,9 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
 
 
 async def _leases(cluster: Cluster, question: Question) -> dict[str, SeenLease]:
-    names = (*lease_names(question.target.driver), SNAPSHOT_LEASE)
-    namespace = await lease_namespace(cluster, question.target.driver, question.lease_namespace)
-    return await _by_name(cluster.one(SEEN_LEASES, name, namespace) for name in names)
+    driver, now = question.target.driver, await cluster.now()
+    namespace = await lease_namespace(cluster, driver, question.lease_namespace, now)
+    return await _by_name(cluster.one(SEEN_LEASES, each, namespace) for each in lease_names(driver))
 
 
 async def _by_name(asked: Iterable[Awaitable[Any]]) -> dict[str, Any]:
@@ -217,12 +220,6 @@ async def _unchecked(cluster: Cluster, namespaces: list[str]) -> dict[str, float
     return total if paths else None
 
 
-def _holders(leases: Mapping[str, SeenLease], driver: str) -> list[str]:
-    """Who holds the controller's leases."""
-    found = (leases.get(name) for name in lease_names(driver))
-    return [each.spec.holder_identity or "" for each in found if each is not None]
-
-
 async def _account(cluster: Cluster, controller: Workload | None) -> KubeObject | None:
     """The ServiceAccount of a controller; without one, that of the usual names."""
     names: tuple[tuple[str, str], ...] = ACCOUNTS
@@ -258,5 +255,8 @@ async def _version(cluster: Cluster) -> tuple[str, Clock | None]:
     return version, None if ahead_s is None else Clock("API server", ahead_s)
 
 
-def _plural(gap: Gap) -> str:
+def _missed(gap: Gap, found: ClusterEvidence) -> str:
+    """The key of a gap in the evidence."""
+    if found.leases and gap.what == f"list {SEEN_LEASES.plural}":
+        return LEASES_ELSEWHERE
     return gap.what.rpartition(" ")[2]

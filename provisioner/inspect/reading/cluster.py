@@ -67,9 +67,15 @@ class Cluster:
         except (KubeError, ValueError, TypeError):
             return datetime.now(UTC)
 
-    def misses(self, resource: Resource[Any]) -> bool:
-        """Whether a question about this kind failed: then its absence proves nothing."""
-        return any(each.what.split(" ")[1:2] == [resource.plural] for each in self.gaps)
+    def misses(self, resource: Resource[Any], *verbs: str) -> bool:
+        """Whether a question about this kind failed: then its absence proves nothing.
+
+        Args:
+            resource: the kind.
+            verbs: of the question: "get", "list"; without any, both.
+        """
+        failed = {f"{verb} {resource.plural}" for verb in verbs or ("get", "list")}
+        return any(each.what in failed for each in self.gaps)
 
     async def _once(self, key: tuple[object, ...], ask: Any) -> Any:
         task = self._asked.get(key)

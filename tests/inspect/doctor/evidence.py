@@ -75,10 +75,13 @@ def csi_node(name: str = "node-1", count: int | None = 25) -> CsiNode:
     return read(CsiNode, {"metadata": {"name": name}, "spec": {"drivers": [driver]}})
 
 
-def lease(name: str, holder: str = HOLDER, ago_s: float = 3.0) -> SeenLease:
+def lease(
+    name: str, holder: str = HOLDER, ago_s: float = 3.0, *, namespace: str = "kube-system"
+) -> SeenLease:
     renewed = (NOW - timedelta(seconds=ago_s)).isoformat()
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-    return read(SeenLease, {"metadata": {"name": name}, "spec": spec})
+    meta = {"name": name, "namespace": namespace}
+    return read(SeenLease, {"metadata": meta, "spec": spec})
 
 
 def leases(**changed: SeenLease) -> dict[str, SeenLease]:

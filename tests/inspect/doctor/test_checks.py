@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from provisioner.inspect.doctor.check_rules import Check, Verdict, exit_status
-from provisioner.inspect.doctor.evidence_rules import Clock, Evidence, KeyTry, Try
+from provisioner.inspect.doctor.evidence_rules import LEASES_ELSEWHERE, Clock, Evidence, KeyTry, Try
 from provisioner.inspect.doctor.right_rules import NOT_IN_AWS_POLICY, Samples, attempts
 from provisioner.inspect.doctor.webhook_rules import unchecked_in
 from provisioner.inspect.reading.kind_rules import WatchedSnapshot
@@ -113,7 +113,7 @@ BROKEN: list[tuple[str, Verdict, Evidence, str]] = [
         "leases-held",
         Verdict.FAILED,
         with_cluster(leases=e.leases(**{MAIN: e.lease(MAIN, holder="")})),
-        f"Lease {MAIN} has no holder",
+        f"Lease kube-system/{MAIN} has no holder",
     ),
     (
         "leases-one-holder",
@@ -472,6 +472,22 @@ def test_a_clock_that_is_ahead_makes_no_lease_old():
 
     assert checked(behind)["leases-held"].verdict is Verdict.OK
     assert checked(with_cluster(leases=late))["leases-held"].verdict is Verdict.FAILED
+
+
+def test_the_namespace_of_the_leases_is_named():
+    there = {name: e.lease(name, namespace="storage") for name in e.leases()}
+    proof = checked(with_cluster(leases=there))["leases-held"].proof
+
+    assert proof == f"held by {e.HOLDER} in storage"
+
+
+def test_old_leases_where_others_cannot_be_listed_may_be_the_wrong_ones():
+    old = with_cluster(leases={name: e.lease(name, ago_s=300) for name in e.leases()})
+    unsure = checked(replace(old, gaps={LEASES_ELSEWHERE: "leases is forbidden"}))["leases-held"]
+
+    assert unsure.verdict is Verdict.FAILED
+    assert "--lease-namespace" in unsure.remedy
+    assert "--lease-namespace" not in checked(old)["leases-held"].remedy
 
 
 def test_unchecked_reviews_are_those_of_the_webhooks_own_reasons():

@@ -5,18 +5,21 @@ from typing import Any, cast
 
 import pytest
 
-from provisioner.inspect.command_line import Readers
+from provisioner.inspect.command_line import Readers, Target
 from provisioner.inspect.doctor import gather, probes
 from provisioner.inspect.doctor.check_rules import Verdict
+from provisioner.inspect.doctor.class_rules import SNAPSHOT_LEASE
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.setup_kind_rules import SeenLease
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, KubeError, Reason
 from tests.inspect.doctor import evidence as e
 from tests.inspect.doctor.evidence import CLUSTER, SOUND, checked, with_cluster
+from tests.inspect.lease_api import LeaseApi
 
 IDENTITY = probes.Identity(e.DRIVER)
 OF_EC2 = ("volumes-exist", "account", "instances", "attached-elsewhere", "hop-limit", "orphans")
@@ -72,6 +75,43 @@ class Client:
             items = self.answer
 
         return Listing()
+
+
+async def gathered(api: LeaseApi) -> Evidence:
+    """By clocks that agree."""
+    target = Target(None, None, namespace="", driver=e.DRIVER, region=None)
+    readers = Readers(Cluster(cast("Any", api)), Cloud(None, Metrics()))
+    answer = await gather.gather(readers, gather.Question(target, IDENTITY))
+    return replace(answer.seen, now=e.NOW, clocks=[])
+
+
+def leases_in(namespace: str, **values: Any) -> list[SeenLease]:
+    return [e.lease(each, namespace=namespace, **values) for each in e.leases()]
+
+
+async def test_the_lease_of_the_snapshot_controller_is_no_competitor():
+    snapshots = e.lease(SNAPSHOT_LEASE, "snapshot-controller-7")
+    seen = await gathered(LeaseApi(*leases_in("kube-system"), snapshots))
+
+    assert seen.cluster.snapshot_lease == snapshots
+    assert checked(seen)["leases-one-holder"].verdict is Verdict.OK
+    assert "snapshot-controller" not in checked(seen)["leases-held"].proof
+
+
+async def test_the_leases_of_a_removed_driver_hide_no_controller():
+    both = (*leases_in("kube-system", ago_s=9000.0), *leases_in("storage"))
+
+    seen = checked(await gathered(LeaseApi(*both)))["leases-held"]
+    assert (seen.verdict, seen.proof) == (Verdict.OK, f"held by {e.HOLDER} in storage")
+    unseen = checked(await gathered(LeaseApi(*both, lists=False)))["leases-held"]
+    assert unseen.verdict is Verdict.FAILED
+    assert "--lease-namespace" in unseen.remedy
+
+
+async def test_without_any_lease_nothing_is_said_where_others_cannot_be_listed():
+    for lists, verdict in ((True, Verdict.FAILED), (False, Verdict.UNKNOWN)):
+        seen = await gathered(LeaseApi(lists=lists))
+        assert checked(seen)["leases-held"].verdict is verdict
 
 
 async def test_volume_attachments_are_read_again_before_one_is_missed():

@@ -1,5 +1,6 @@
 """Reads who should be working: the leases, and the pods if nobody renews them."""
 
+import asyncio
 from datetime import datetime
 
 from provisioner.inspect.explain.view_rules import ControllerView, Lease
@@ -8,6 +9,7 @@ from provisioner.inspect.reading.controller_rules import is_ours
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS
 from provisioner.inspect.reading.leases import lease_namespace
+from provisioner.inspect.reading.setup_kind_rules import SeenLease
 from provisioner.inspect.reading.setup_kinds import SEEN_LEASES
 from provisioner.model.leadership import lease_names
 
@@ -26,21 +28,22 @@ async def controller(
         namespace: of the leases; "" to look for them.
         now: by the API server's clock.
     """
-    namespace = await lease_namespace(cluster, driver, namespace)
-    leases = [await _lease(cluster, name, namespace) for name in lease_names(driver)]
-    if any(each is None for each in leases):
+    namespace = await lease_namespace(cluster, driver, namespace, now)
+    names = lease_names(driver)
+    seen = await asyncio.gather(*(cluster.one(SEEN_LEASES, name, namespace) for name in names))
+    # What cannot be read proves nothing; without any here, they may be where nobody could look.
+    verbs = ("get",) if any(seen) else ("get", "list")
+    if None in seen and cluster.misses(SEEN_LEASES, *verbs):
         return ControllerView()
-    found = tuple(each for each in leases if each is not None)
-    if all(each.is_held(now) for each in found):
-        return ControllerView(found, namespace)
-    return ControllerView(found, namespace, tuple(await _pods(cluster)))
+    leases = tuple(_lease(name, each) for name, each in zip(names, seen, strict=True))
+    if all(each.is_held(now) for each in leases):
+        return ControllerView(leases, namespace)
+    return ControllerView(leases, namespace, tuple(await _pods(cluster)))
 
 
-async def _lease(cluster: Cluster, name: str, namespace: str) -> Lease | None:
-    """None if it cannot be read, which is no proof of anything."""
-    found = await cluster.one(SEEN_LEASES, name, namespace)
+def _lease(name: str, found: SeenLease | None) -> Lease:
     if found is None:
-        return None if cluster.misses(SEEN_LEASES) else Lease(name, exists=False)
+        return Lease(name, exists=False)
     spec = found.spec
     return Lease(
         name,

@@ -1,0 +1,57 @@
+"""What is read of the leases: all at once, and what their absence proves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, cast
+
+from provisioner.inspect.explain.gathering.controller import controller
+from provisioner.inspect.explain.view_rules import ControllerView
+from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.setup_kind_rules import SeenLease
+from provisioner.model.leadership import lease_names
+from tests.inspect.doctor import evidence as e
+from tests.inspect.lease_api import LeaseApi
+
+NAMES = lease_names(e.DRIVER)
+
+
+def old(*names: str) -> list[SeenLease]:
+    """Of a driver that was removed."""
+    return [e.lease(each, "gone", ago_s=9000.0) for each in names]
+
+
+async def seen(api: LeaseApi, namespace: str = "") -> ControllerView:
+    return await controller(Cluster(cast("Any", api)), e.DRIVER, namespace, e.NOW)
+
+
+async def test_the_leases_are_read_at_the_same_time():
+    for namespace in ("", "storage"):
+        api = LeaseApi(*(e.lease(each, namespace=namespace or "kube-system") for each in NAMES))
+        found = await seen(api, namespace)
+
+        assert [each.name for each in found.leases if each.is_held(e.NOW)] == [*NAMES]
+        assert api.most == len(NAMES)
+
+
+async def test_a_controller_is_seen_behind_the_leases_of_a_removed_one():
+    found = await seen(
+        LeaseApi(*old(*NAMES), *(e.lease(each, namespace="storage") for each in NAMES))
+    )
+
+    assert found.namespace == "storage"
+    assert all(each.is_held(e.NOW + timedelta(seconds=1)) and each.is_ours for each in found.leases)
+
+
+async def test_old_leases_count_where_no_others_can_be_listed():
+    for names in (NAMES, NAMES[:3]):
+        found = await seen(LeaseApi(*old(*names), lists=False))
+
+        assert found.namespace == "kube-system"
+        assert [each.name for each in found.leases if each.exists] == [*names]
+        assert not any(each.is_held(e.NOW) for each in found.leases)
+
+
+async def test_without_any_lease_nothing_is_known_where_others_cannot_be_listed():
+    assert await seen(LeaseApi(lists=False)) == ControllerView()
+    assert not any(each.exists for each in (await seen(LeaseApi())).leases)
