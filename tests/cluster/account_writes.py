@@ -74,7 +74,7 @@ def labels(**changed: str | None) -> Json:
     return {"metadata": {"labels": changed}}
 
 
-def annotations(**changed: str | None) -> Json:
+def notes(**changed: str | None) -> Json:
     return {"metadata": {"annotations": changed}}
 
 
@@ -179,7 +179,7 @@ def on_nodes() -> Iterator[Write]:
     started = [*remove(1, UNINITIALIZED), *remove(0, STARTUP)]
     yield writes(ACCEPTED, "removes the startup taints", started)
 
-    for kind, changed in (("label", labels), ("annotation", annotations)):
+    for kind, changed in (("label", labels), ("annotation", notes)):
         yield writes(REFUSED, f"adds a foreign {kind}", changed(**{"example.com/mine": "1"}))
         yield writes(REFUSED, f"changes a foreign {kind}", changed(**{FOREIGN: "2"}))
         yield writes(REFUSED, f"removes a foreign {kind}", changed(**{FOREIGN: None}))
@@ -190,7 +190,7 @@ def on_nodes() -> Iterator[Write]:
         ACCEPTED, "names its zone", labels(**zone, **{"node.kubernetes.io/instance-type": "t"})
     )
     own = {"ebs-provisioner.io/attachment-limit": "2", "ebs-provisioner.io/out-of-service-for": "i"}
-    yield writes(ACCEPTED, "writes its own annotations", annotations(**own))
+    yield writes(ACCEPTED, "writes its own annotations", notes(**own))
 
     yield writes(REFUSED, "uncordons it", {"spec": {"unschedulable": None}})
     pods = {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}
@@ -216,7 +216,7 @@ def on_volumes() -> Iterator[Write]:
     yield creates(ACCEPTED, "an in-tree volume", **IN_TREE)
 
     for path, name in ((DIRECTORY, "a node's directory"), (SHARE, "another driver")):
-        note = annotations(a="b")
+        note = notes(a="b")
         yield Write(REFUSED, CONTROLLER, f"annotates a volume of {name}", path, note)
         yield Write(REFUSED, CONTROLLER, f"deletes a volume of {name}", path, None, method="DELETE")
     for path, name in ((VOLUME, "a volume"), (INLINE, "an in-tree volume")):
@@ -295,7 +295,7 @@ def of_the_webhook() -> Iterator[Write]:
     yield writes(REFUSED, "grows a volume", {"spec": {"capacity": {"storage": "8Gi"}}})
     fast = {"spec": {"volumeAttributesClassName": "fast"}}
     yield writes(REFUSED, "gives a volume another performance", fast)
-    yield writes(REFUSED, "annotates a volume", annotations(a="b"))
+    yield writes(REFUSED, "annotates a volume", notes(a="b"))
     yield writes(REFUSED, "holds a volume by a finalizer", FINALIZER)
     yield writes(REFUSED, "adds a foreign label to a volume", labels(app="mine"))
     yield writes(REFUSED, "changes a foreign label of a volume", labels(**{FOREIGN: "2"}))
@@ -309,7 +309,7 @@ def of_the_webhook() -> Iterator[Write]:
     yield writes(ACCEPTED, "says where a volume is", labels(**zones) | pinned_there)
     yield writes(ACCEPTED, "removes the zone of a volume", labels(**{ZONE: None}))
     grown = {"spec": {"capacity": {"storage": "8Gi"}}}
-    yield writes(ACCEPTED, "grows a volume", grown | annotations(a="b"), ADMINISTRATOR)
+    yield writes(ACCEPTED, "grows a volume", grown | notes(a="b"), ADMINISTRATOR)
 
 
 WRITES = [*on_nodes(), *on_volumes(), *on_requests(), *of_the_webhook()]
