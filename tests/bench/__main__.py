@@ -23,6 +23,7 @@ from tests.bench import (
     processes,
     quota,
     report,
+    scale,
     wait_measure,
     webhook_flood,
     webhook_measure,
@@ -34,15 +35,17 @@ from tests.bench.world import BARE, NULL, OURS, RAISED, TOLD, ZONES, Contestant,
 PER_NODE = 24  # an m5.large takes 27 with its root volume and its network interface
 IDLE_S = 15.0
 COUNT = 1000
-SCALE = (100, 300, 1000, 3000)
+GROWTH = (100, 300, 1000, 3000)
 FLOOR_UP_TO = 1000
 QUICK = 200
 CACHED = 5000
 INSPECTED = 10_000
+STANDING = 20_000
 AT_QUOTA = 300
 SNAPSHOTS = 200
 PARTS = (
-    *("speed", "wait", "quota", "modify", "memory", "webhook", "flood", "node", "inspect", "scale"),
+    *("speed", "wait", "quota", "modify", "memory", "webhook", "flood", "node", "inspect"),
+    *("growth", "scale"),
 )
 
 
@@ -78,14 +81,14 @@ class Bench:
             done = await self.race(who, count, idle=number == 1)
             self._results.runs.setdefault(who.name, []).append(done)
 
-    async def scale(self, counts: tuple[int, ...]) -> None:
+    async def growth(self, counts: tuple[int, ...]) -> None:
         """Ours and the floor against N; what was measured already is taken from there."""
         for count in counts:
             for who in (NULL, OURS) if count <= FLOOR_UP_TO else (OURS,):
                 before = self._results.runs.get(who.name)
                 known = before[0] if before and count == self._results.count else None
                 done = known or await self.race(who, count)
-                self._results.scale.setdefault(count, {})[who.name] = done
+                self._results.growth.setdefault(count, {})[who.name] = done
 
     async def wait(self) -> None:
         """What one pod waits for beside EC2's own time."""
@@ -133,6 +136,10 @@ class Bench:
         for command, looks in found.looks.items():
             _tell(f"{command}: {max(each.seconds for each in looks):.1f} s at most")
 
+    async def scale(self, volumes: int) -> None:
+        """One controller in a large cluster."""
+        self._results.scaled = await scale.measure(self._folder, self._binaries, volumes, _tell)
+
     async def _idle(self, made: World) -> None:
         made.ec2.control(reset_counts=True)
         await asyncio.sleep(IDLE_S)
@@ -143,7 +150,9 @@ def _cpu(phase: Phase) -> str:
     return f"{phase.cpu_s['contestant'] / phase.objects * 1000:.2f} ms CPU each"
 
 
-async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, quick: bool) -> None:
+async def _measure(
+    bench: Bench, parts: set[str], count: int, repeat: int, volumes: int, *, quick: bool
+) -> None:
     if "speed" in parts:
         await bench.speed(count, repeat)
     if "wait" in parts:
@@ -162,29 +171,34 @@ async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, qu
         await bench.node()
     if "inspect" in parts:
         await bench.inspect(count if quick else INSPECTED)
-    if "scale" in parts and not quick:
-        await bench.scale(SCALE)
+    if "growth" in parts and not quick:
+        await bench.growth(GROWTH)
+    if "scale" in parts:
+        await bench.scale(volumes)
 
 
 @click.command(help=__doc__)
 @click.option("--quick", is_flag=True, help=f"N = {QUICK}, no cost against N; for development.")
 @click.option("--count", type=int, help="Objects in each phase; 1,000 without --quick.")
 @click.option("--repeat", default=3, help="Races of ours and the floor, in turns; medians count.")
+@click.option("--volumes", default=STANDING, help="Those of the large cluster, in scale.")
 @click.option("--only", multiple=True, type=click.Choice(PARTS), help="Some parts alone.")
 @click.option("--out", type=Path, default=Path("build/bench"), help="For table and plot.")
-def main(*, quick: bool, count: int | None, repeat: int, only: tuple[str, ...], out: Path) -> None:
+def main(
+    *, quick: bool, count: int | None, repeat: int, volumes: int, only: tuple[str, ...], out: Path
+) -> None:
     """Run the bench."""
     binaries = ensure_binaries()
     results = Results(processes.machine(), count or (QUICK if quick else COUNT))
     with work_folder() as folder:
         bench = Bench(folder, binaries, results)
         parts = set(only or PARTS)
-        if run_until_signal(_measure(bench, parts, results.count, repeat, quick=quick)):
+        if run_until_signal(_measure(bench, parts, results.count, repeat, volumes, quick=quick)):
             sys.exit(128 + signal.SIGTERM)
     out.mkdir(parents=True, exist_ok=True)
     text = report.markdown(results)
-    if results.scale:
-        plot.draw(results.scale, out / "cost.png")
+    if results.growth:
+        plot.draw(results.growth, out / "cost.png")
     (out / "table.md").write_text(text)
     click.echo(text)
     _tell(f"written to {out}")

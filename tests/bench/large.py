@@ -19,6 +19,7 @@ import resource
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import click
@@ -48,12 +49,13 @@ from provisioner.kube.resources import (
 )
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import Metrics
-from provisioner.model import tags
-from provisioner.model.names import UNCLAIMED
-from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.volume import Volume
+from tests.bench import standing
 from tests.bench.processes import memory_mib
+from tests.bench.standing import Standing
+from tests.bench.world import REGION
 
-DRIVER, ZONES = "ebs.csi.aws.com", ("us-east-1a", "us-east-1b", "us-east-1c")
 PAGE = 500
 DELETIONS, ATTACHES = 1000, 50
 _TAKES_S = 0.1  # a change in EC2
@@ -73,9 +75,16 @@ class MeasuredLoop(asyncio.SelectorEventLoop):
 
 
 class Cluster:
-    """The API server and EC2 of a cluster in which nothing happens but deletions."""
+    """The API server and EC2 of a cluster in which nothing happens but deletions.
+
+    Attributes:
+        meta: what a boto3 client says of itself.
+    """
+
+    meta = SimpleNamespace(region_name=REGION)
 
     def __init__(self, volumes: int, nodes: int, attachments: int) -> None:
+        self.standing = Standing(volumes, nodes, attachments)
         self.volumes, self.nodes, self.attachments = volumes, nodes, attachments
         self.asked: list[str] = []
         self.version = 10
@@ -120,8 +129,8 @@ class Cluster:
     def release(self, count: int) -> None:
         """The claims of the last volumes are gone."""
         for n in range(self.volumes - count, self.volumes):
-            body = _persistent_volume(n) | {"status": {"phase": "Released"}}
-            self.released[_name(n)] = body
+            body = standing.persistent_volume(n) | {"status": {"phase": "Released"}}
+            self.released[standing.volume_name(n)] = body
             self._change("MODIFIED", body)
 
     def _change(self, what: str, body: dict[str, Any]) -> None:
@@ -168,19 +177,28 @@ class Cluster:
 
     def _pages(self, resource: Resource[Any]) -> Iterator[bytes]:
         of_kind = {
-            CLAIMS.plural: (self.volumes, _claim),
-            PERSISTENT_VOLUMES.plural: (self.volumes, _persistent_volume),
-            ATTACHMENTS.plural: (self.attachments, lambda n: _attachment(n, self.nodes)),
-            NODES.plural: (self.nodes, _node),
-            CSI_NODES.plural: (self.nodes, _csi_node),
+            CLAIMS.plural: (self.volumes, standing.claim),
+            PERSISTENT_VOLUMES.plural: (self.volumes, standing.persistent_volume),
+            ATTACHMENTS.plural: (self.attachments, lambda n: standing.attachment(n, self.nodes)),
+            NODES.plural: (self.nodes, standing.node),
+            CSI_NODES.plural: (self.nodes, standing.csi_node),
             STORAGE_CLASSES.plural: (1, _class),
         }
         count, make = of_kind.get(resource.plural, (0, _class))
         for at in range(0, max(count, 1), PAGE):
-            items = [make(n) for n in range(at, min(at + PAGE, count))]
+            items = [_listed(make(n), n) for n in range(at, min(at + PAGE, count))]
             more = "more" if at + PAGE < count else ""
             listing = {"metadata": {"resourceVersion": "10", "continue": more}, "items": items}
             yield json.dumps(listing).encode()
+
+
+def _class(_: int) -> dict[str, Any]:
+    return standing.storage_class()
+
+
+def _listed(body: dict[str, Any], n: int) -> dict[str, Any]:
+    body["metadata"]["resourceVersion"] = str(n % 9 + 1)
+    return body
 
 
 def _line(what: str, body: dict[str, Any]) -> WatchLine:
@@ -209,7 +227,7 @@ async def measure(cluster: Cluster) -> None:
     working = [asyncio.create_task(queue.run()) for queue in queues]
     await _step("settled", _settled(queues))
     volumes = cast("Any", controller.orphans._volumes)
-    volumes.find, volumes.find_pages = _nothing, lambda **_: _paged(cluster.volumes)
+    volumes.find, volumes.find_pages = _nothing, lambda **_: _paged(cluster.standing)
     orphans._PAGE_PAUSE_S = 0.01
     await _step("swept", controller.orphans.sweep())
     await _step("a class's nodes", _nodes_of_a_class(controller))
@@ -251,7 +269,7 @@ async def _nodes_of_a_class(controller: Controller) -> None:
     storage_class = next(iter(caches.classes.values()))
     read_class = read(storage_class)
     assert isinstance(read_class, ReadClass)
-    waiting = WaitingPods(cast("KubeClient", None), caches, DRIVER)
+    waiting = WaitingPods(cast("KubeClient", None), caches, EBS_DRIVER)
     eligible_nodes = waiting.eligible_nodes(read_class)
     await asyncio.sleep(0)
     some = next(iter(caches.nodes.values()))
@@ -292,9 +310,9 @@ async def _nothing(**_: Any) -> list[Volume]:
     return []
 
 
-async def _paged(volumes: int) -> AsyncIterator[list[Volume]]:
-    for at in range(0, volumes, PAGE):
-        yield [_volume(n) for n in range(at, min(at + PAGE, volumes))]
+async def _paged(there: Standing) -> AsyncIterator[list[Volume]]:
+    for at in range(0, there.volumes, PAGE):
+        yield [there.volume(n, "bench") for n in range(at, min(at + PAGE, there.volumes))]
 
 
 async def _step(name: str, work: Any) -> None:
@@ -314,140 +332,6 @@ def _tell(name: str, cpu_s: float) -> float:
         f"{resident_mib:5.0f} MiB"
     )
     return resident_mib
-
-
-def _meta(name: str, n: int, **more: Any) -> dict[str, Any]:
-    uid = f"{n:08x}-7f00-4a7e-9d61-{n:012x}"
-    return {
-        "name": name,
-        "uid": uid,
-        "creationTimestamp": _MADE,
-        "resourceVersion": str(n % 9 + 1),
-    } | more
-
-
-def _claim(n: int) -> dict[str, Any]:
-    annotations = {
-        "pv.kubernetes.io/bind-completed": "yes",
-        "pv.kubernetes.io/bound-by-controller": "yes",
-        "volume.kubernetes.io/storage-provisioner": DRIVER,
-    }
-    size = {"storage": "10Gi"}
-    return {
-        "metadata": _meta(
-            f"data-app-{n}",
-            n,
-            namespace=f"team-{n % 200}",
-            labels={"app": f"app-{n}"},
-            annotations=annotations,
-            finalizers=["kubernetes.io/pvc-protection"],
-        ),
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": size},
-            "storageClassName": "ebs",
-            "volumeName": _name(n),
-        },
-        "status": {"capacity": size, "phase": "Bound"},
-    }
-
-
-def _name(n: int) -> str:
-    return f"pvc-{n:08x}-7f00-4a7e-9d61-{n:012x}"
-
-
-def _persistent_volume(n: int) -> dict[str, Any]:
-    return {
-        "metadata": _meta(
-            _name(n),
-            n,
-            annotations={"pv.kubernetes.io/provisioned-by": DRIVER},
-            finalizers=[
-                "external-provisioner.volume.kubernetes.io/finalizer",
-                "kubernetes.io/pv-protection",
-                "external-attacher/ebs-csi-aws-com",
-            ],
-        ),
-        "spec": {
-            "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "10Gi"},
-            "claimRef": {
-                "namespace": f"team-{n % 200}",
-                "name": f"data-app-{n}",
-                "uid": _name(n)[4:],
-            },
-            "csi": {"driver": DRIVER, "volumeHandle": f"vol-{n:017x}"},
-            "persistentVolumeReclaimPolicy": "Delete",
-            "storageClassName": "ebs",
-        },
-        "status": {"phase": "Bound"},
-    }
-
-
-def _attachment(n: int, nodes: int) -> dict[str, Any]:
-    return {
-        "metadata": _meta(
-            f"csi-{n:064x}",
-            n,
-            annotations={"ebs-provisioner.io/volume-id": f"vol-{n:017x}"},
-            finalizers=["external-attacher/ebs-csi-aws-com"],
-        ),
-        "spec": {
-            "attacher": DRIVER,
-            "nodeName": f"ip-{n % nodes}.ec2.internal",
-            "source": {"persistentVolumeName": _name(n)},
-        },
-        "status": {"attached": True, "attachmentMetadata": {"devicePath": "/dev/xvdaa"}},
-    }
-
-
-def _node(n: int) -> dict[str, Any]:
-    zone = ZONES[n % len(ZONES)]
-    labels = {
-        "kubernetes.io/hostname": f"ip-{n}.ec2.internal",
-        "kubernetes.io/os": "linux",
-        "node.kubernetes.io/instance-type": "m5.large",
-        "topology.kubernetes.io/zone": zone,
-        "topology.kubernetes.io/region": zone[:-1],
-        "topology.ebs.csi.aws.com/zone": zone,
-    }
-    return {
-        "metadata": _meta(f"ip-{n}.ec2.internal", n, labels=labels),
-        "spec": {"providerID": f"aws:///{zone}/i-{n:017x}"},
-        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-    }
-
-
-def _csi_node(n: int) -> dict[str, Any]:
-    driver = {
-        "name": DRIVER,
-        "nodeID": f"i-{n:017x}",
-        "topologyKeys": ["topology.kubernetes.io/zone"],
-        "allocatable": {"count": 25},
-    }
-    return {"metadata": _meta(f"ip-{n}.ec2.internal", n), "spec": {"drivers": [driver]}}
-
-
-def _class(_: int) -> dict[str, Any]:
-    return {
-        "metadata": _meta("ebs", 1),
-        "provisioner": DRIVER,
-        "parameters": {"type": "gp3"},
-        "volumeBindingMode": "WaitForFirstConsumer",
-    }
-
-
-def _volume(n: int) -> Volume:
-    owner = tags.Owner(f"team-{n % 200}", f"data-app-{n}", _name(n), "Delete")
-    written = dict(tags.of_new_volume(owner, cluster_id="bench", extra={}))
-    del written[UNCLAIMED]
-    return Volume(
-        volume_id=f"vol-{n:017x}",
-        state=VolumeState.IN_USE,
-        size_gib=10,
-        zone=ZONES[n % len(ZONES)],
-        tags=written,
-    )
 
 
 def main() -> None:

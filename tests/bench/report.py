@@ -8,6 +8,7 @@ from tests.bench import (
     inspect_measure,
     modify_report,
     node_report,
+    scale_report,
     wait_measure,
     webhook_flood,
     webhook_report,
@@ -18,6 +19,7 @@ from tests.bench.modify import Modified
 from tests.bench.node_numbers import Node
 from tests.bench.phases import NAMES, Phase
 from tests.bench.quota import Quota
+from tests.bench.scale_stage import Scaled
 from tests.bench.wait_measure import Waits
 from tests.bench.webhook_flood import Flooded
 from tests.bench.webhook_measure import Webhook
@@ -42,7 +44,7 @@ class Results:
     machine: str
     count: int
     runs: Runs = field(default_factory=dict)
-    scale: dict[int, dict[str, list[Phase]]] = field(default_factory=dict)
+    growth: dict[int, dict[str, list[Phase]]] = field(default_factory=dict)
     idle_calls: dict[str, int] | None = None
     idle_s: float = 0.0
     waits: list[Waits] | None = None
@@ -53,6 +55,7 @@ class Results:
     flood: list[Flooded] | None = None
     node: Node | None = None
     inspected: Inspected | None = None
+    scaled: Scaled | None = None
 
 
 def markdown(results: Results) -> str:
@@ -76,8 +79,10 @@ def markdown(results: Results) -> str:
         parts.append(node_report.markdown(results.node))
     if results.inspected is not None:
         parts.append(inspect_measure.markdown(results.inspected))
-    if results.scale:
-        parts.append(_scale(results.scale))
+    if results.scaled is not None:
+        parts.append(scale_report.markdown(results.scaled))
+    if results.growth:
+        parts.append(_growth(results.growth))
     return "\n\n".join([*parts, ELSEWHERE]) + "\n"
 
 
@@ -190,9 +195,9 @@ def _memory(memory: Memory) -> str:
     )
 
 
-def _scale(scale: Mapping[int, Mapping[str, list[Phase]]]) -> str:
+def _growth(growth: Mapping[int, Mapping[str, list[Phase]]]) -> str:
     rows = []
-    for count, by_name in sorted(scale.items()):
+    for count, by_name in sorted(growth.items()):
         for name, run in by_name.items():
             seconds = [f"{phase.seconds:.1f}" for phase in run]
             cpu_ms = sum(p.cpu_s["contestant"] for p in run) / count * 1000

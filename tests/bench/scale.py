@@ -1,0 +1,243 @@
+"""A cluster of many thousand volumes on a real API server: what one controller needs for it.
+
+The cluster stands in etcd before anybody looks (``standing.py``, ``etcd.py``). Of the controller
+manager only what binds and protects volumes runs: its other controllers would detach what no pod
+uses, and taint nodes that have no kubelet.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+from provisioner.sandbox.control_plane import READY_TIMEOUT_S
+from provisioner.sandbox.crew import Part
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS
+from tests.bench import etcd, measured_controller, phases, processes, scale_report, standing
+from tests.bench.hands import Eye, Seen
+from tests.bench.phases import CLAIMS, VOLUMES, is_bound, is_gone
+from tests.bench.scale_stage import Scaled, Stage, counted, received
+from tests.bench.standing import Standing
+from tests.bench.standing_ec2 import StandingEc2
+from tests.bench.world import CLUSTER, REGION, ZONES, World, world
+
+_ROOT = Path(__file__).parents[2]
+_ACCOUNT = "ebs-bench"
+_CONTROLLERS = (
+    "persistentvolume-binder-controller",
+    "persistentvolume-protection-controller",
+    "persistentvolumeclaim-protection-controller",
+)
+_PATIENCE_S = 600.0
+_LOOK_S = 0.05
+_MINUTE_S = 60.0
+_HEARTBEAT_S = 300.0  # kubelet's nodeStatusReportFrequency
+_AUDIT_S = 2.0  # the API server writes what it has once a second
+
+
+async def measure(
+    parent: Path, binaries: Path, volumes: int, tell: Callable[[str], None]
+) -> Scaled:
+    """Start one controller in a large cluster, and have it work there."""
+    there, before = Standing.of(volumes), os.getloadavg()[0]
+    async with world(parent, binaries, instances=len(ZONES), throttle="documented") as made:
+        began_s = time.monotonic()
+        await phases.make_class(made)
+        crowd = _Crowd(made, there, tell)
+        await crowd.stand()
+        loading_s = time.monotonic() - began_s
+        tell(f"{volumes:,} volumes stand after {loading_s:.0f} s")
+        in_front = StandingEc2(there, CLUSTER, made.ec2.endpoint)
+        async with in_front.serving() as crowd.endpoint:
+            await crowd.live(in_front)
+    return Scaled(there, loading_s, crowd.stages, (before, os.getloadavg()[0]))
+
+
+class _Crowd:
+    """One run."""
+
+    def __init__(self, made: World, there: Standing, tell: Callable[[str], None]) -> None:
+        self._made, self._there, self._tell = made, there, tell
+        self._passes = made.plane.folder / "passes"
+        self._claims = 0
+        self.endpoint = ""
+        self.stages: list[Stage] = []
+
+    async def stand(self) -> None:
+        """Fill etcd while nobody watches, and start what looks at it then."""
+        plane = self._made.plane
+        self._kubeconfig = await self._own_account()
+        argv = _command_line(plane.crew.parts["kube-controller-manager"])
+        for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
+            await plane.crew.stop(name)
+        await plane.stop_api_server()
+        await etcd.load(plane.etcd_port, self._there.stored())
+        await self._start_api_server()
+        argv = [*argv, f"--controllers={','.join(_CONTROLLERS)}"]
+        await plane.crew.start("kube-controller-manager", argv)
+
+    async def live(self, in_front: StandingEc2) -> None:
+        """All stages in order."""
+        await self._start()
+        async with self._stage("inventory of all volumes read"):
+            await self._until(lambda: in_front.inventories > 0)
+            await self._made.quiet()
+        heartbeats = asyncio.create_task(self._heartbeats())
+        try:
+            async with self._stage("a quiet minute", requests=True):
+                await asyncio.sleep(_MINUTE_S)
+        finally:
+            heartbeats.cancel()
+            with suppress(asyncio.CancelledError):
+                await heartbeats
+        await self._delete_one()
+
+    async def _own_account(self) -> Path:
+        """An administrator whom the audit log tells from all others."""
+        plane, name = self._made.plane, _ACCOUNT
+        await plane.api.create(
+            "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": name}}
+        )
+        rights = "rbac.authorization.k8s.io"
+        await plane.api.create(
+            f"/apis/{rights}/v1/clusterrolebindings",
+            {
+                "metadata": {"name": name},
+                "roleRef": {"apiGroup": rights, "kind": "ClusterRole", "name": "cluster-admin"},
+                "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
+            },
+        )
+        return plane.kubeconfig_for(await plane.service_account_token("kube-system", name))
+
+    async def _start_api_server(self) -> None:
+        """Again while it takes longer than the sandbox has patience for."""
+        for _ in range(int(_PATIENCE_S / READY_TIMEOUT_S)):
+            with suppress(TimeoutError):
+                if "kube-apiserver" not in self._made.plane.crew.parts:
+                    await self._made.plane.start_api_server()
+                await self._made.plane.api.get("/readyz")
+                return
+
+    async def _start(self) -> None:
+        self._passes.unlink(missing_ok=True)
+        part = self._made.contestant = await self._controller("controller-a")
+        async with self._stage("start until the first new claim is Bound") as stage:
+            leading = asyncio.create_task(self._leads(part, stage))
+            await self._bind(stage)
+            await leading
+
+    async def _controller(self, name: str) -> Part:
+        environment = os.environ | {
+            **CREDENTIALS,
+            "AWS_REGION": REGION,
+            "AWS_EC2_ENDPOINT": self.endpoint,
+            "PYTHONPATH": str(_ROOT),
+            "PYTHONUNBUFFERED": "1",
+            measured_controller.PASSES: str(self._passes),
+        }
+        module = measured_controller.__name__
+        argv = [sys.executable, "-m", module, "controller", "--cluster-id", CLUSTER]
+        argv += ["--kubeconfig", str(self._kubeconfig)]
+        return await self._made.plane.crew.start(name, argv, environment)
+
+    async def _leads(self, part: Part, stage: Stage) -> None:
+        await self._until(lambda: "leading" in part.log.read_text())
+        stage.mark("leading")
+
+    async def _bind(self, stage: Stage) -> None:
+        """Create a claim; it is Bound."""
+        self._claims += 1
+        request = ("POST", CLAIMS, phases.claim(self._claims))
+        made = self._made.hands
+        bound = Eye(made, CLAIMS, is_bound)
+        volume = Eye(made, VOLUMES, _is_ours)
+        async with bound, volume:
+            stage.mark("claim created")
+            await made.send_all([request])
+            await volume.wait_for(1, _PATIENCE_S)
+            stage.mark("its PersistentVolume made")
+            await bound.wait_for(1, _PATIENCE_S)
+            stage.reach()
+
+    async def _delete_one(self) -> None:
+        made, in_ec2 = self._made, self._made.volumes_in_ec2()
+        async with self._stage("one claim deleted until its volume is gone") as stage:
+            released = Eye(made.hands, VOLUMES, _is_released)
+            gone = Eye(made.hands, VOLUMES, is_gone)
+            async with released, gone:
+                stage.mark("deleted")
+                await made.hands.send_all([("DELETE", f"{CLAIMS}/data-{self._claims}", None)])
+                await released.wait_for(1, _PATIENCE_S)
+                stage.mark("PersistentVolume Released")
+                await gone.wait_for(1, _PATIENCE_S)
+                await self._until(lambda: made.volumes_in_ec2() < in_ec2)
+                stage.reach()
+
+    async def _heartbeats(self) -> None:
+        """Each node's status once in five minutes, as kubelets write it."""
+        turn = 0
+        while True:
+            began_s = time.monotonic()
+            at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            due = range(turn, self._there.nodes, int(_HEARTBEAT_S))
+            body = {"status": {"conditions": [standing.ready(at)]}}
+            await self._made.hands.send_all(("PATCH", f"{_node(n)}/status", body) for n in due)
+            turn = (turn + 1) % int(_HEARTBEAT_S)
+            await asyncio.sleep(max(0.0, began_s + 1.0 - time.monotonic()))
+
+    async def _until(self, is_so: Callable[[], bool]) -> None:
+        async with asyncio.timeout(_PATIENCE_S):
+            while not is_so():
+                self._made.plane.crew.check()
+                await asyncio.sleep(_LOOK_S)
+
+    @asynccontextmanager
+    async def _stage(self, name: str, *, requests: bool = False) -> AsyncIterator[Stage]:
+        stage, at_s = Stage(name, time.monotonic()), time.time()
+        pid = self._made.pid
+        Path(f"/proc/{pid}/clear_refs").write_text("5")  # its peak from now on (proc(5))
+        port = self._made.plane.api_port
+        at_first, cpu = received(pid, port), self._cpu()
+        yield stage
+        if not stage.seconds:
+            stage.reach()
+        stage.cpu_s, stage.api_server_cpu_s = (
+            now - before for now, before in zip(self._cpu(), cpu, strict=True)
+        )
+        stage.rest_mib, stage.peak_mib = processes.memory_mib(pid)
+        if at_first is not None:
+            stage.received_mib = ((received(pid, port) or 0) - at_first) / 2**20
+        noted = [each for each in measured_controller.read(self._passes) if each.at_s >= at_s]
+        stage.longest = max(noted, key=lambda each: each.cpu_ms, default=None)
+        if requests:
+            until = time.time()
+            await asyncio.sleep(_AUDIT_S)
+            log = self._made.plane.audit_log
+            stage.requests = counted(log.read_bytes(), at_s, until)
+        self.stages.append(stage)
+        self._tell(scale_report.told(stage))
+
+    def _cpu(self) -> tuple[float, float]:
+        server = self._made.plane.crew.parts["kube-apiserver"].process.pid
+        return processes.cpu_s(self._made.pid), processes.cpu_s(server)
+
+
+def _node(n: int) -> str:
+    return f"/api/v1/nodes/{standing.node_name(n)}"
+
+
+def _is_ours(change: str, _: Seen) -> bool:
+    return change == "ADDED"
+
+
+def _is_released(_: str, seen: Seen) -> bool:
+    return seen.status.phase == "Released"
+
+
+def _command_line(part: Part) -> list[str]:
+    text = Path(f"/proc/{part.process.pid}/cmdline").read_text()
+    return text.rstrip("\0").split("\0")

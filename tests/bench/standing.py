@@ -1,0 +1,288 @@
+"""The objects of a large cluster in which everything is settled, as the API server stores them.
+
+Object number n of each kind is made from n alone, so a hundred thousand of them cost no memory.
+They are as long as real ones: with the record of managed fields, and nodes with their images.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from provisioner.model import tags
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.names import UNCLAIMED
+from provisioner.model.node_affinity import region_of
+from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
+
+Json = dict[str, Any]
+
+ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
+CLASS = "ebs"
+_MADE = "2026-11-20T00:00:00Z"
+_TEAMS = 200
+_IMAGES = 20  # a kubelet tells 50 at most
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How many there are; each volume has a claim, the first of them are attached."""
+
+    volumes: int
+    nodes: int
+    attachments: int
+
+    @classmethod
+    def of(cls, volumes: int) -> "Standing":
+        """As the largest cluster that Kubernetes promises to carry has them, for each volume."""
+        return cls(volumes, max(1, volumes // 10), volumes * 6 // 10)
+
+    def stored(self) -> Iterator[tuple[str, Json]]:
+        """Everything, by its key in etcd."""
+        for n in range(_TEAMS):
+            yield f"/registry/namespaces/{_team(n)}", namespace(n)
+        yield f"/registry/storageclasses/{CLASS}", storage_class()
+        for n in range(self.nodes):
+            yield f"/registry/minions/{node_name(n)}", node(n)
+            yield f"/registry/csinodes/{node_name(n)}", csi_node(n)
+        for n in range(self.volumes):
+            yield f"/registry/persistentvolumes/{volume_name(n)}", persistent_volume(n)
+            yield f"/registry/persistentvolumeclaims/{_team(n)}/{claim_name(n)}", claim(n)
+        for n in range(self.attachments):
+            body = attachment(n, self.nodes)
+            yield f"/registry/volumeattachments/{body['metadata']['name']}", body
+
+    def volume(self, n: int, cluster_id: str) -> Volume:
+        """What EC2 has of a volume."""
+        owner = tags.Owner(_team(n), claim_name(n), volume_name(n), "Delete")
+        written = dict(tags.of_new_volume(owner, cluster_id=cluster_id, extra={}))
+        del written[UNCLAIMED]
+        held = InstanceAttachment(
+            instance_id(n % self.nodes), "/dev/xvdaa", AttachmentState.ATTACHED
+        )
+        is_held = n < self.attachments
+        return Volume(
+            volume_id=volume_id(n),
+            state=VolumeState.IN_USE if is_held else VolumeState.AVAILABLE,
+            size_gib=10,
+            zone=ZONES[n % len(ZONES)],
+            tags=written,
+            attachments=(held,) if is_held else (),
+        )
+
+
+def _team(n: int) -> str:
+    return f"team-{n % _TEAMS}"
+
+
+def _uid(n: int) -> str:
+    return f"{n:08x}-7f00-4a7e-9d61-{n:012x}"
+
+
+def volume_name(n: int) -> str:
+    """Of a persistent volume."""
+    return f"pvc-{_uid(n)}"
+
+
+def claim_name(n: int) -> str:
+    """Of a claim."""
+    return f"data-app-{n}"
+
+
+def node_name(n: int) -> str:
+    """Of a node."""
+    return f"ip-{n}.ec2.internal"
+
+
+def volume_id(n: int) -> str:
+    """Of a volume in EC2."""
+    return f"vol-{n:017x}"
+
+
+def instance_id(n: int) -> str:
+    """Of a node's instance."""
+    return f"i-{n:017x}"
+
+
+def _meta(name: str, n: int, **more: Any) -> Json:
+    made = {"name": name, "uid": _uid(n), "creationTimestamp": _MADE}
+    return {**made, **more, "managedFields": [_managed(name) for _ in range(2)]}
+
+
+def _managed(name: str) -> Json:
+    """As long as what the API server records of each writer."""
+    owned: Json = {f"f:{field}-of-a-spec": {} for field in ("a", "b", "c", "d", "e", "f")}
+    return {
+        "manager": "kube-controller-manager",
+        "operation": "Update",
+        "apiVersion": "v1",
+        "time": _MADE,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:metadata": {"f:annotations": {".": {}, f"f:{name}": {}}}, "f:spec": owned},
+    }
+
+
+def namespace(n: int) -> Json:
+    """One of those that the claims are in."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": _meta(_team(n), n),
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+def claim(n: int) -> Json:
+    """Bound."""
+    annotations = {
+        "pv.kubernetes.io/bind-completed": "yes",
+        "pv.kubernetes.io/bound-by-controller": "yes",
+        "volume.kubernetes.io/storage-provisioner": EBS_DRIVER,
+    }
+    size = {"storage": "10Gi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": _meta(
+            claim_name(n),
+            n,
+            namespace=_team(n),
+            labels={"app": f"app-{n}"},
+            annotations=annotations,
+            finalizers=["kubernetes.io/pvc-protection"],
+        ),
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": size},
+            "storageClassName": CLASS,
+            "volumeMode": "Filesystem",
+            "volumeName": volume_name(n),
+        },
+        "status": {"accessModes": ["ReadWriteOnce"], "capacity": size, "phase": "Bound"},
+    }
+
+
+def persistent_volume(n: int) -> Json:
+    """Bound, as the product writes them."""
+    zone = ZONES[n % len(ZONES)]
+    term = {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": _meta(
+            volume_name(n),
+            n,
+            annotations={"pv.kubernetes.io/provisioned-by": EBS_DRIVER},
+            finalizers=[
+                "external-provisioner.volume.kubernetes.io/finalizer",
+                "kubernetes.io/pv-protection",
+                "external-attacher/ebs-csi-aws-com",
+            ],
+        ),
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": {"storage": "10Gi"},
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": "PersistentVolumeClaim",
+                "namespace": _team(n),
+                "name": claim_name(n),
+                "uid": _uid(n),
+            },
+            "csi": {"driver": EBS_DRIVER, "fsType": "ext4", "volumeHandle": volume_id(n)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
+            "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": CLASS,
+            "volumeMode": "Filesystem",
+        },
+        "status": {"phase": "Bound"},
+    }
+
+
+def attachment(n: int, nodes: int) -> Json:
+    """Of volume n, attached."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": _meta(
+            f"csi-{n:064x}",
+            n,
+            annotations={
+                "csi.alpha.kubernetes.io/node-id": instance_id(n % nodes),
+                "ebs-provisioner.io/volume-id": volume_id(n),
+            },
+            finalizers=["external-attacher/ebs-csi-aws-com"],
+        ),
+        "spec": {
+            "attacher": EBS_DRIVER,
+            "nodeName": node_name(n % nodes),
+            "source": {"persistentVolumeName": volume_name(n)},
+        },
+        "status": {"attached": True, "attachmentMetadata": {"devicePath": "/dev/xvdaa"}},
+    }
+
+
+def node(n: int) -> Json:
+    """Ready."""
+    zone = ZONES[n % len(ZONES)]
+    labels = {
+        "kubernetes.io/hostname": node_name(n),
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "topology.kubernetes.io/zone": zone,
+        "topology.kubernetes.io/region": region_of(zone),
+        "topology.ebs.csi.aws.com/zone": zone,
+    }
+    images = [
+        {"names": [f"registry.example/team-{i}/app@sha256:{i:064x}"], "sizeBytes": 10**8 + i}
+        for i in range(_IMAGES)
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": _meta(node_name(n), n, labels=labels),
+        "spec": {"providerID": f"aws:///{zone}/{instance_id(n)}"},
+        "status": {"conditions": [ready(_MADE)], "images": images},
+    }
+
+
+def ready(heartbeat: str) -> Json:
+    """What a kubelet writes every five minutes, with the time of that."""
+    return {
+        "type": "Ready",
+        "status": "True",
+        "reason": "KubeletReady",
+        "message": "kubelet is posting ready status",
+        "lastHeartbeatTime": heartbeat,
+        "lastTransitionTime": _MADE,
+    }
+
+
+def csi_node(n: int) -> Json:
+    """Registered with the driver."""
+    driver = {
+        "name": EBS_DRIVER,
+        "nodeID": instance_id(n),
+        "topologyKeys": ["topology.ebs.csi.aws.com/zone", "topology.kubernetes.io/zone"],
+        "allocatable": {"count": 25},
+    }
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": _meta(node_name(n), n),
+        "spec": {"drivers": [driver]},
+    }
+
+
+def storage_class() -> Json:
+    """Of all claims."""
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": _meta(CLASS, 1),
+        "provisioner": EBS_DRIVER,
+        "parameters": {"type": "gp3"},
+        "reclaimPolicy": "Delete",
+        "volumeBindingMode": "WaitForFirstConsumer",
+    }

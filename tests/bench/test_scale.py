@@ -1,0 +1,132 @@
+"""The large cluster of the bench: what stands in etcd and in EC2 is what the product reads."""
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from provisioner.ec2 import wire as ec2_wire
+from provisioner.kube import wire
+from provisioner.kube.resources import (
+    ATTACHMENTS,
+    CLAIMS,
+    CSI_NODES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    STORAGE_CLASSES,
+    Resource,
+)
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
+from tests.bench import etcd, scale_report, standing_ec2
+from tests.bench.measured_controller import Pass
+from tests.bench.scale_stage import Scaled, Stage, counted
+from tests.bench.standing import Standing
+
+THERE = Standing(volumes=30, nodes=3, attachments=18)
+_KINDS: Mapping[str, Resource[Any]] = {
+    "persistentvolumeclaims": CLAIMS,
+    "persistentvolumes": PERSISTENT_VOLUMES,
+    "volumeattachments": ATTACHMENTS,
+    "minions": NODES,
+    "csinodes": CSI_NODES,
+    "storageclasses": STORAGE_CLASSES,
+}
+
+
+def test_what_stands_in_etcd_can_be_read_and_belongs_together() -> None:
+    found: dict[str, list[Any]] = {}
+    for key, body in THERE.stored():
+        kind = key.split("/")[2]
+        if kind in _KINDS:
+            read = wire.decode_object(_KINDS[kind], json.dumps(body).encode())
+            assert key == f"/registry/{kind}/{read.key}"
+            assert "resourceVersion" not in body["metadata"], "etcd's own revision is the version"
+            found.setdefault(kind, []).append(read)
+
+    claims, volumes = found["persistentvolumeclaims"], found["persistentvolumes"]
+    assert [len(claims), len(volumes), len(found["volumeattachments"])] == [30, 30, 18]
+    for claim, volume in zip(claims, volumes, strict=True):
+        assert claim.spec.volume_name == volume.name
+        assert volume.spec.claim_ref.uid == claim.uid
+    names = {volume.name for volume in volumes}
+    nodes = {node.name for node in found["minions"]}
+    for each in found["volumeattachments"]:
+        assert each.spec.source.persistent_volume_name in names
+        assert each.spec.node_name in nodes
+
+
+def test_each_object_is_put_once_and_no_transaction_is_longer_than_etcd_allows() -> None:
+    stored = [(f"/registry/x/{n}", {"n": n}) for n in range(250)]
+
+    bodies = [json.loads(body)["success"] for body in etcd.transactions(stored)]
+
+    assert max(map(len, bodies)) <= 128
+    puts = [each["requestPut"] for body in bodies for each in body]
+    read = [(base64.b64decode(p["key"]), json.loads(base64.b64decode(p["value"]))) for p in puts]
+    assert read == [(key.encode(), body) for key, body in stored]
+
+
+def test_an_inventory_shows_the_volumes_that_the_cluster_names() -> None:
+    volumes = [THERE.volume(n, "bench") for n in range(30)]
+
+    answer = ec2_wire.read(standing_ec2.page(volumes, "standing-30").encode())
+
+    assert answer["NextToken"] == "standing-30"
+    for sent, read in zip(volumes, answer["Volumes"], strict=True):
+        assert (read.volume_id, read.state, read.tags) == (sent.volume_id, sent.state, sent.tags)
+        assert read.tags[CLUSTER_NAME] == "bench"
+        assert UNCLAIMED not in read.tags
+    bodies = [body for key, body in THERE.stored() if "/persistentvolumes/" in key]
+    handles = [body["spec"]["csi"] for body in bodies]
+    assert [each["volumeHandle"] for each in handles] == [v.volume_id for v in volumes]
+    assert {each["driver"] for each in handles} == {EBS_DRIVER}
+
+
+def test_only_an_inventory_is_answered_with_standing_volumes() -> None:
+    of_cluster = {"Action": "DescribeVolumes", "Filter.1.Name": "tag:kubernetes.io/cluster/bench"}
+
+    assert standing_ec2.is_inventory(of_cluster)
+    assert not standing_ec2.is_inventory({**of_cluster, "Filter.2.Name": "tag-key"})
+    assert not standing_ec2.is_inventory({**of_cluster, "Action": "DescribeSnapshots"})
+    by_name = {"Action": "DescribeVolumes", "Filter.1.Name": "tag:CSIVolumeName"}
+    assert not standing_ec2.is_inventory(by_name)
+    assert not standing_ec2.is_inventory({"Action": "DescribeVolumes", "VolumeId.1": "vol-1"})
+
+
+def test_requests_are_counted_once_within_their_time() -> None:
+    def event(name: str, at: str, stage: str) -> bytes:
+        return json.dumps(
+            {
+                "auditID": name,
+                "stage": stage,
+                "verb": "watch",
+                "requestReceivedTimestamp": f"2026-11-24T03:00:{at}.000000Z",
+                "objectRef": {"resource": "nodes"},
+            }
+        ).encode()
+
+    lines = [
+        event("early", "09", "ResponseComplete"),
+        event("one", "10", "ResponseStarted"),
+        event("one", "10", "ResponseComplete"),
+        event("two", "59", "ResponseStarted"),
+    ]
+    from_s = 1795489210.0
+
+    assert counted(b"\n".join(lines), from_s, from_s + 60) == Counter({"watch nodes": 2})
+    assert counted(b"\n".join(lines), from_s, from_s + 10) == Counter({"watch nodes": 1})
+
+
+def test_the_report_names_the_longest_pass_and_what_was_asked() -> None:
+    slow = Stage("start", 0.0, 12.5, {"leading": 11.0}, longest=Pass(1.0, 231.0, "caches", 230.0))
+    quiet = Stage("a quiet minute", 0.0, 60.0, requests=Counter({"get leases": 24}))
+    quiet.received_mib = 3.25
+
+    text = scale_report.markdown(Scaled(THERE, 4.0, [slow, quiet], (1.0, 2.0)))
+
+    [row] = [line for line in text.splitlines() if line.startswith("| start |")]
+    assert row.startswith("| start | 12.5 | leading 11.0 |")
+    assert row.endswith("| 231 |")
+    assert "a quiet minute: requests to the API server: get leases 24, 3.2 MiB received." in text
