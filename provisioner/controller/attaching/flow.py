@@ -29,7 +29,7 @@ from provisioner.kube.resources import PODS
 from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.decision import AGAIN, SETTLED, WHEN_WOKEN, Later, Next, Refuse
 from provisioner.model.errors import RETRY_SOON, Outcome, Reason, StorageError
-from provisioner.model.names import VOLUME_ID
+from provisioner.model.names import HELD_FOR_MOVE, VOLUME_ID
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import naming_volumes
@@ -86,8 +86,9 @@ class Attacher:
     def _persistent_volume_changed(
         self, old: PersistentVolume | None, new: PersistentVolume | None
     ) -> None:
-        """Wake attachments whose persistent volume did not exist before, or has come back."""
-        if old is None and new is not None:
+        """Wake attachments whose persistent volume is new, or is not held for a move any more."""
+        was_held = old is not None and HELD_FOR_MOVE in old.annotations
+        if new is not None and (old is None or (was_held and HELD_FOR_MOVE not in new.annotations)):
             for attachment in self._caches.attachments.keyed("persistent_volume", new.name):
                 self._changed(None, attachment)
 
