@@ -177,6 +177,7 @@ class Attacher:
                 case rules.Prepare():
                     raise _taken_out(attachment)
                 case rules.Attach():
+                    self._refuse_held(attachment)
                     after = await self._send_attach(attachment, target)
                     if after != AGAIN:
                         return after
@@ -189,6 +190,18 @@ class Attacher:
                     return SETTLED
                 case _:
                     return await self._wait(attachment, step)
+
+    def _refuse_held(self, attachment: Attachment) -> None:
+        """Look once more: the hold of a move may have come after this pass began.
+
+        From then on it is certain that nothing is sent for an attachment that was not recorded
+        before (``moving/flow.py``).
+        """
+        name = attachment.spec.source.persistent_volume_name or ""
+        found = self._caches.persistent_volumes.get(name)
+        refused = rules.held(found) if found is not None else None
+        if refused is not None:
+            raise StorageError(refused.reason, refused.message)
 
     async def _refuse_strangers(self, node_name: str, volume_id: str) -> None:
         """Refuse a volume of another tenant, which a pod names by its id."""

@@ -197,12 +197,17 @@ def _unusable(name: str, persistent_volume: PersistentVolume | None) -> Refuse |
         return Refuse(Reason.OBJECT_NOT_FOUND, f'PersistentVolume "{name}" not found')
     if persistent_volume.deleting:
         return Refuse(Reason.INVALID_REQUEST, f'PersistentVolume "{name}" is marked for deletion')
+    return held(persistent_volume)
+
+
+def held(persistent_volume: PersistentVolume) -> Refuse | None:
+    """Why a volume is attached to no node at present, if a VolumeMove holds it."""
     move = persistent_volume.annotations.get(HELD_FOR_MOVE)
     if move is None:
         return None
     return Refuse(
         Reason.VOLUME_IN_USE,
-        f'PersistentVolume "{name}" is held by VolumeMove {move}, which gives its claim another '
+        f'PersistentVolume "{persistent_volume.name}" is held by VolumeMove {move}, which gives its claim another '
         "volume: wait until that is done, or abort it; if there is no such VolumeMove, remove the "
         f"annotation {HELD_FOR_MOVE}",
     )

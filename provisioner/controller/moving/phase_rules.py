@@ -96,7 +96,11 @@ HeldStep = Hold | LetGo | Evict | Await | GoOn | Undo
 
 @dataclass(frozen=True, slots=True)
 class InUse:
-    """Who may write to the old volume. ``nodes``: those to which it is, or is being, attached."""
+    """Who may write to the old volume.
+
+    ``nodes``: those to which it may be attached: AttachVolume is sent only for an attachment that
+    records the volume, and not any more once that is held.
+    """
 
     held: bool
     uses: Sequence[Use]
@@ -125,7 +129,9 @@ def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
     if seen.volume is None:
         return Undo(f"EC2 does not know volume {source.volume_id} any more")
     others = seen.volume.state is not VolumeState.AVAILABLE or bool(seen.volume.attachments)
-    if not seen.uses and not seen.nodes and not others:
+    # A pod that came after the hold does not have the volume, and gets the new one.
+    waits_for_pods = bool(seen.uses) and not evicts
+    if not waits_for_pods and not seen.nodes and not others:
         return GoOn() if seen.held else Hold()
     if evicts and not seen.held:
         return Hold()

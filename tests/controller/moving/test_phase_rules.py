@@ -103,6 +103,13 @@ def test_with_scale_down_the_volume_is_held_first_and_then_pods_are_deleted():
     assert isinstance(step, rules.Await)
 
 
+def test_with_scale_down_pods_that_come_after_the_hold_do_not_matter():
+    move = a_move("ScaleDown")
+
+    assert rules.next_held_step(move, in_use(held=True, uses=[POD])) == rules.GoOn()
+    assert rules.next_held_step(move, in_use(uses=[POD])) == rules.Hold()
+
+
 def test_it_goes_on_only_once_nothing_is_attached_and_ec2_says_so_too():
     attached = in_use(held=True, nodes=["node-a"])
     assert isinstance(rules.next_held_step(a_move("ScaleDown"), attached), rules.Await)
