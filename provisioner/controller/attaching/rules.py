@@ -207,8 +207,9 @@ def held(persistent_volume: PersistentVolume) -> Refuse | None:
         return None
     return Refuse(
         Reason.VOLUME_IN_USE,
-        f'PersistentVolume "{persistent_volume.name}" is held by VolumeMove {move}, which gives its claim another '
-        "volume: wait until that is done, or abort it; if there is no such VolumeMove, remove the "
+        f'PersistentVolume "{persistent_volume.name}" is held by VolumeMove {move}, which gives '
+        "its claim another volume: wait until that is done, or abort it; if there is no such "
+        "VolumeMove, remove the "
         f"annotation {HELD_FOR_MOVE}",
     )
 

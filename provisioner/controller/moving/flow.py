@@ -27,7 +27,7 @@ from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
-from provisioner.model.names import HELD_FOR_MOVE, VOLUME_ID
+from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume_move import ABORTABLE, MoveSource, Phase, VolumeMove
@@ -245,7 +245,7 @@ class Mover:
         return phase_rules.InUse(
             held=_is_held(move, old),
             uses=uses,
-            nodes=[each.spec.node_name for each in attached if VOLUME_ID in each.annotations],
+            nodes=[each.spec.node_name for each in attached if phase_rules.may_be_attached(each)],
             volume=volume,
         )
 

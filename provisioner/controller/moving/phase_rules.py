@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.claim import (
     BETA_STORAGE_CLASS,
     BETA_STORAGE_PROVISIONER,
@@ -19,7 +20,7 @@ from provisioner.model.claim import (
     STORAGE_PROVISIONER,
 )
 from provisioner.model.document import Document
-from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
+from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE, VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
@@ -106,6 +107,15 @@ class InUse:
     uses: Sequence[Use]
     nodes: Sequence[str]
     volume: Volume | None
+
+
+def may_be_attached(attachment: Attachment) -> bool:
+    """Whether AttachVolume may have been sent for it, by us or by another attacher.
+
+    Both write instance and finalizer to it before. Source: external-attacher 4.12 csi_handler.go.
+    """
+    recorded = {VOLUME_ID, NODE_ID} & attachment.annotations.keys()
+    return attachment.attached or bool(recorded or attachment.finalizers)
 
 
 def broken(source: MoveSource, claim: Document | None) -> Undo | None:

@@ -18,7 +18,7 @@ from provisioner.model.persistent_volume import (
 )
 from provisioner.model.volume import CreateRequest, VolumeState
 from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, VolumeMove
-from tests.builders import DELETED_AT, VOLUME, ZONE, a_volume
+from tests.builders import DELETED_AT, VOLUME, ZONE, a_volume, an_attachment
 
 OLD_UID, NEW_PV, OLD_PV = "old-uid", "pvc-move-uid", "pvc-old"
 POD, GOING = Use("web-0", "pod-uid", deleting=False), Use("web-0", "pod-uid", deleting=True)
@@ -101,6 +101,12 @@ def test_with_scale_down_the_volume_is_held_first_and_then_pods_are_deleted():
     assert step.pods == (POD,)
     step = rules.next_held_step(move, in_use(held=True, uses=[GOING], nodes=["node-a"]))
     assert isinstance(step, rules.Await)
+
+
+def test_an_attachment_counts_once_it_is_recorded():
+    assert rules.may_be_attached(an_attachment())
+    assert rules.may_be_attached(an_attachment(prepared=False, attached=True))
+    assert not rules.may_be_attached(an_attachment(prepared=False))
 
 
 def test_with_scale_down_pods_that_come_after_the_hold_do_not_matter():
