@@ -1,8 +1,6 @@
-"""Which worker process of ``make test`` runs which file next.
+"""Which worker process of ``make suite`` runs which file next.
 
-Tests of the control plane mostly wait, all others mostly compute: so one worker has the others, and
-together they keep the cores busy. Of the control plane's files the longest come first, so that no
-worker is left with one of them when the rest have ended.
+The longest files come first, so that no worker is left with one of them when the rest have ended.
 """
 
 from collections.abc import Iterable, Iterator
@@ -13,16 +11,14 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 CLUSTER = "tests/cluster/"
-COMPUTES = "gw0"
-"""The worker that begins with the tests without a control plane."""
 
 LONGEST = (
     *("test_conformance", "test_crash_walk", "test_broken_clusters", "test_installed"),
     *("test_real_node_ends", "test_real_node_cycles", "test_monitoring", "test_dead_node"),
     *("test_outages", "test_leases", "test_ec2_says_no", "test_real_node_orphans"),
-    *("test_real_node_up", "test_chart", "test_real_node_demo", "test_orphans_faults"),
-    *("test_adoption_halfway", "test_kill", "test_webhook_outages", "test_e2e", "test_grow"),
-    *("test_change_troubles", "test_snapshots", "test_ebs_doctor"),
+    *("test_real_node_up", "test_real_node_services", "test_chart", "test_real_node_demo"),
+    *("test_orphans_faults", "test_adoption_halfway", "test_kill", "test_webhook_outages"),
+    *("test_e2e", "test_grow", "test_change_troubles", "test_snapshots", "test_ebs_doctor"),
     *("test_real_node_stories", "test_initialize_nodes", "test_real_node_refusals"),
     *("test_after_stock", "test_modification_limits", "test_adoption", "test_demo_rights"),
     *("test_up",),
@@ -35,10 +31,9 @@ So the cycles come when the walk is over.
 """
 
 
-def next_file(files: list[str], worker: str) -> str:
+def next_file(files: Iterable[str]) -> str:
     """The file that a worker begins next, of those that nobody has begun."""
-    kind = [file for file in files if file.startswith(CLUSTER) is not (worker == COMPUTES)]
-    return min(kind or files, key=_rank)
+    return min(files, key=_rank)
 
 
 def _rank(file: str) -> int:
@@ -50,7 +45,7 @@ class Scheduling(LoadFileScheduling):
     """One file after the other to each worker, as ``next_file`` says."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        file = next_file(list(self.workqueue), node.gateway.id)
+        file = next_file(self.workqueue)
         self.workqueue.move_to_end(file, last=False)
         super()._assign_work_unit(node)
 

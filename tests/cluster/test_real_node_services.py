@@ -1,4 +1,4 @@
-"""Services and their names on real nodes: kube-proxy on each, CoreDNS for all."""
+"""What pods have on real nodes: a network, Services and their names, and controllers of workloads."""
 
 from __future__ import annotations
 
@@ -21,12 +21,17 @@ from provisioner.sandbox.real_node.file_pods import pod
 from provisioner.sandbox.real_node.image import POD_IMAGE
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
-from tests.cluster.page_pods import page, pods, server
+from tests.cluster.page_pods import SERVE, page, pods, server
 from tests.cluster.real_nodes import NEEDS_A_REAL_NODE, until_within, within
 
 pytestmark = NEEDS_A_REAL_NODE
 
 SOON_S = 20.0
+
+UNTRUSTING = """\
+import ssl, sys, urllib.request
+urllib.request.urlopen(sys.argv[1], context=ssl._create_unverified_context())
+"""
 
 DENIES = """\
 import json, os, ssl
@@ -58,6 +63,84 @@ listening.serve_forever()
 def box(real: Background) -> Sandbox:
     real.sandbox.crew.check()
     return real.sandbox
+
+
+async def test_each_node_has_the_address_of_its_instance(box: Sandbox) -> None:
+    for node in box.real_nodes:
+        found = json.loads(await kubectl(box.plane, "get", "node", node.name, "-o", "json"))
+        addresses = {each["type"]: each["address"] for each in found["status"]["addresses"]}
+        assert addresses["InternalIP"] == node.instance.private_ip_address
+        # As EC2 names instances by their addresses.
+        assert node.name.startswith(f"ip-{addresses['InternalIP'].replace('.', '-')}.")
+
+
+async def test_pods_of_two_nodes_reach_each_other_and_are_reached_by_the_api_server(
+    box: Sandbox,
+) -> None:
+    first, second = box.real_nodes
+    there = (server("one", first.name), server("two", second.name), server("three", first.name))
+    async with pods(box, *there) as (one, two, three):
+        assert len({one, two, three}) == 3
+        for seen_from, address, name in (
+            *(("one", two, "two"), ("two", one, "one")),
+            *(("three", one, "one"), ("three", two, "two")),
+        ):
+            assert await within(box, seen_from, *page(address)) == name
+        path = "/api/v1/namespaces/default/pods/two:8080/proxy/"
+        assert await kubectl(box.plane, "get", "--raw", path) == "two\n"
+
+
+async def test_a_pod_on_its_nodes_network_reaches_the_other_nodes_pods(box: Sandbox) -> None:
+    first, second = box.real_nodes
+    there = (server("one", first.name, hostNetwork=True), server("two", second.name))
+    async with pods(box, *there) as (one, two):
+        assert one == first.instance.private_ip_address
+        assert await within(box, "one", *page(two)) == "two"
+        assert await within(box, "two", *page(one)) == "one"
+
+
+async def test_a_client_in_a_pod_reads_its_own_pod_by_its_account(box: Sandbox) -> None:
+    """With no settings but those that every pod has: variables, a token, an authority."""
+    node = box.real_nodes[0]
+    # A static program of the machine, which the node sees; the image has no client.
+    document = server("client", node.name, automountServiceAccountToken=True)
+    program = {"path": str(box.plane.binaries / "kubectl"), "type": "File"}
+    document["spec"]["volumes"] = [{"name": "kubectl", "hostPath": program}]
+    [container] = document["spec"]["containers"]
+    container["volumeMounts"] = [{"name": "kubectl", "mountPath": "/kubectl"}]
+    binding = ("clusterrolebinding", "pods-may-look")
+    grant = ("--clusterrole=view", "--serviceaccount=default:default")
+    await kubectl(box.plane, "create", *binding, *grant)
+    try:
+        async with pods(box, document):
+            told = await within(box, "client", "/kubectl", "get", "pod", "client", "-o", "json")
+            assert json.loads(told)["spec"]["nodeName"] == node.name
+            host = await within(box, "client", "sh", "-c", 'echo "$KUBERNETES_SERVICE_HOST"')
+            assert host == KUBERNETES
+    finally:
+        await kubectl(box.plane, "delete", *binding)
+
+
+async def test_the_api_server_is_a_way_to_a_node(box: Sandbox) -> None:
+    node = box.real_nodes[1]
+
+    path = f"/api/v1/nodes/{node.name}/proxy"
+    assert await kubectl(box.plane, "get", "--raw", f"{path}/healthz") == "ok"
+    seen = json.loads(await kubectl(box.plane, "get", "--raw", f"{path}/pods"))
+    assert seen["kind"] == "PodList"
+
+
+async def test_a_pod_cannot_use_a_kubelet(box: Sandbox) -> None:
+    node = box.real_nodes[0]
+    async with pods(box, server("one", node.name)):
+        address = node.instance.private_ip_address
+        asked = f"printf 'GET /pods HTTP/1.0\\r\\n\\r\\n' | nc -w 5 {address} 10250"
+        # By HTTP it is told that this is HTTPS; by HTTPS, that it needs a certificate.
+        assert "400 Bad Request" in await within(box, "one", "sh", "-c", asked)
+        _, _, errors = await node.host.run(
+            sys.executable, "-c", UNTRUSTING, f"https://{address}:10250/pods"
+        )
+        assert "HTTP Error 401: Unauthorized" in errors
 
 
 def labelled(document: dict[str, Any], app: str) -> dict[str, Any]:
@@ -284,3 +367,112 @@ async def test_a_webhook_in_a_pod_is_called_by_its_service(box: Sandbox) -> None
             kind = "validatingwebhookconfiguration"
             await kubectl(box.plane, "delete", kind, "refuses")
             await kubectl(box.plane, "delete", "configmap", "wanted", "--ignore-not-found")
+
+
+def workload(kind: str, name: str, pod_spec: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": pod_spec | {"restartPolicy": "Always"}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": template} | spec,
+    }
+
+
+def spec_of(script: str, container: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    document = pod("unnamed", script, {}, image=POD_IMAGE, **spec)
+    document["spec"]["containers"][0] |= container
+    return dict(document["spec"])
+
+
+async def names_of(box: Sandbox, app: str) -> list[str]:
+    asked = ("get", "pods", f"--selector=app={app}", "-o", "name")
+    return [each.removeprefix("pod/") for each in (await kubectl(box.plane, *asked)).split()]
+
+
+async def test_a_deployment_has_its_account_and_is_replaced_when_its_probe_fails(
+    box: Sandbox,
+) -> None:
+    # A static program of the machine, which the node sees; the image has no client.
+    program = {"path": str(box.plane.binaries / "kubectl"), "type": "File"}
+    page = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
+    spec = spec_of(
+        SERVE,
+        {
+            "readinessProbe": page,
+            "livenessProbe": page | {"failureThreshold": 2},
+            "volumeMounts": [{"name": "kubectl", "mountPath": "/kubectl"}],
+        },
+        volumes=[{"name": "kubectl", "hostPath": program}],
+        hostNetwork=False,
+        serviceAccountName="worker",
+        automountServiceAccountToken=True,
+        nodeSelector={"ebs-provisioner.io/sandbox-node": "real"},
+    )
+    await kubectl(box.plane, "create", "serviceaccount", "worker")
+    document = workload("Deployment", "worker", spec, replicas=2)
+    await kubectl(box.plane, "create", "-f", "-", text=json.dumps(document))
+    try:
+        await kubectl(box.plane, "rollout", "status", "deployment/worker", "--timeout=50s")
+        name, _ = await names_of(box, "worker")
+        said = json.loads(await within(box, name, "/kubectl", "auth", "whoami", "-o", "json"))
+        assert said["status"]["userInfo"]["username"] == "system:serviceaccount:default:worker"
+
+        await within(box, name, "rm", "/www/index.html")  # the probe is answered 404 from now on
+        back = "{.status.containerStatuses[0].restartCount}"
+        wait = ("wait", f"pod/{name}", f"--for=jsonpath={back}=1", "--timeout=50s")
+        await kubectl(box.plane, *wait)
+        await kubectl(box.plane, "rollout", "status", "deployment/worker", "--timeout=50s")
+    finally:
+        await kubectl(box.plane, "delete", "deployment", "worker", "--cascade=foreground")
+        await kubectl(box.plane, "delete", "serviceaccount", "worker")
+
+
+async def test_a_daemon_set_sees_its_nodes_network_devices_and_kubelet(box: Sandbox) -> None:
+    mounts = [
+        {
+            "name": "kubelet",
+            "mountPath": "/var/lib/kubelet",
+            "mountPropagation": "Bidirectional",
+        },
+        {"name": "dev", "mountPath": "/dev"},
+    ]
+    volumes = [
+        {"name": "kubelet", "hostPath": {"path": "/var/lib/kubelet", "type": "Directory"}},
+        {"name": "dev", "hostPath": {"path": "/dev", "type": "Directory"}},
+    ]
+    healthy = {"exec": {"command": ["test", "-d", "/var/lib/kubelet/pods"]}, "periodSeconds": 1}
+    container = {
+        "securityContext": {"privileged": True},
+        "volumeMounts": mounts,
+        "readinessProbe": healthy,
+        "livenessProbe": healthy,
+    }
+    spec = spec_of(
+        "exec sleep 100000",
+        container,
+        volumes=volumes,
+        nodeSelector={"ebs-provisioner.io/sandbox-node": "real"},
+    )
+    document = workload("DaemonSet", "agents", spec)
+    await kubectl(box.plane, "create", "-f", "-", text=json.dumps(document))
+    try:
+        await kubectl(box.plane, "rollout", "status", "daemonset/agents", "--timeout=50s")
+        agents = await names_of(box, "agents")
+        assert len(agents) == len(box.real_nodes)
+        for agent in agents:
+            asked = ("get", "pod", agent, "-o", "jsonpath={.spec.nodeName} {.status.podIP}")
+            name, address = (await kubectl(box.plane, *asked)).split()
+            [node] = [each for each in box.real_nodes if each.name == name]
+            assert address == node.instance.private_ip_address
+            await within(box, agent, "test", "-b", "/dev/loop0")
+            # What it mounts there, its node and with it other pods see.
+            place = "/var/lib/kubelet/plugins/shared"
+            await within(box, agent, "mkdir", "-p", place)
+            await within(box, agent, "mount", "-t", "tmpfs", "tmpfs", place)
+            assert any(f" {place} " in line for line in node.mounts())
+            await within(box, agent, "umount", place)
+            await until_within(box, agent, "rmdir", place)
+    finally:
+        await kubectl(box.plane, "delete", "daemonset", "agents", "--cascade=foreground")
