@@ -240,9 +240,7 @@ def controller(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Run the controller.
-
-    It creates, attaches, modifies, snapshots and deletes volumes.
+    """Run the controller, which creates, attaches, modifies, snapshots and deletes volumes.
 
     Each option can be set by an environment variable: EBS_PROVISIONER_CONTROLLER_ and the option's
     name in capitals, such as EBS_PROVISIONER_CONTROLLER_CLUSTER_ID.

@@ -58,8 +58,7 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.HELD, Phase.ABORTED),
     ),
     Phase.HELD: Stage(
-        "The volume is attached to no node any more. The pods that have it are waited for, or "
-        "deleted.",
+        "The volume is attached to no node any more, once the pods that have it have ended.",
         (Phase.SNAPSHOTTING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
@@ -96,13 +95,6 @@ ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
 ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING})
 
 
-class Policy(StrEnum):
-    """What becomes of the pods that use the claim."""
-
-    WAIT = "Wait"
-    SCALE_DOWN = "ScaleDown"
-
-
 class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec.to``; what is not said stays as it is. ``size``: a quantity, "" for the same."""
 
@@ -113,18 +105,11 @@ class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     size: str = ""
 
 
-class Consumers(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``spec.consumers``."""
-
-    policy: str = Policy.WAIT
-
-
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec``. ``keep_source``: hours, as "168h"."""
 
     claim_name: str = ""
     to: MoveTarget = MoveTarget()
-    consumers: Consumers = Consumers()
     keep_source: str = "168h"
     dry_run: bool = False
     abort: bool = False

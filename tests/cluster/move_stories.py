@@ -220,7 +220,7 @@ class MoveAborted(_MoveStory):
 
 
 class MoveUnderStatefulSet(_MoveStory):
-    """The claim of a StatefulSet is moved while its pod runs; a new pod comes at once, each time."""
+    """The claim of a StatefulSet is moved once it is scaled down, and its next pod has it."""
 
     def _names(self) -> Iterator[str]:
         return (f"data-{self._set_of(number)}-0" for number in self.world.numbers)
@@ -283,8 +283,15 @@ class MoveUnderStatefulSet(_MoveStory):
 
         await self.until("the volume is attached", attached)
         self.first_pod = (await self.world.api.get(self.pod_path))["metadata"]["uid"]
-        await self.ask(consumers={"policy": "ScaleDown"})
+        await self.ask()
+        await self.is_in("Held")
+        await self._scale(0)
         await self.is_in("Done")
+        await self._scale(1)
+
+    async def _scale(self, replicas: int) -> None:
+        spec = {"spec": {"replicas": replicas}}
+        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", spec)
 
     async def check(self) -> None:
         """Another pod, the same claim in the other zone; the old volume was attached only once."""

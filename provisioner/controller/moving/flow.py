@@ -221,8 +221,6 @@ class Mover:
                 return AGAIN
             case phase_rules.LetGo(message=message):
                 await self._record.let_go(move, old)
-            case phase_rules.Evict(pods=pods, message=message):
-                await self._record.evict(move, pods)
             case phase_rules.Await(message=message):
                 pass
             case phase_rules.Undo():
@@ -329,8 +327,6 @@ class Mover:
                     await self._record.advance(move, Phase.CLEANING, text)
             case phase_rules.Swapped():
                 await self._record.advance(move, Phase.CLEANING)
-            case phase_rules.Evict(pods=pods, message=message):
-                await self._record.evict(move, pods)
             case phase_rules.Await(message=message):
                 pass
             case _:

@@ -25,7 +25,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
 from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
-from provisioner.model.volume_move import MoveSource, Policy, VolumeMove
+from provisioner.model.volume_move import MoveSource, VolumeMove
 
 Json = dict[str, Any]
 # What others have written about the binding that ends, and about where the old volume was made.
@@ -49,8 +49,6 @@ class Use:
     """A pod that uses the claim, and that a node has, or will have, to let go of it."""
 
     name: str
-    uid: str
-    deleting: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +60,6 @@ class Hold:
 class LetGo:
     """Let the old volume be attached again: a pod came in between, and pods are waited for."""
 
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Evict:
-    """Delete these pods."""
-
-    pods: tuple[Use, ...]
     message: str
 
 
@@ -92,7 +82,7 @@ class Undo:
     message: str
 
 
-HeldStep = Hold | LetGo | Evict | Await | GoOn | Undo
+HeldStep = Hold | LetGo | Await | GoOn | Undo
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,27 +120,17 @@ def broken(source: MoveSource, claim: Document | None) -> Undo | None:
 def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
     """How the volume comes to be detached, and to stay so.
 
-    With Wait it is held only once nobody uses it, so that a pod that moves to another node
-    meanwhile can start. With ScaleDown it is held first: the pods' controllers replace them at
-    once.
+    It is held only once nobody uses it, so that a pod that moves to another node meanwhile can
+    start.
     """
     source = move.told.source or MoveSource()
-    evicts = move.spec.consumers.policy == Policy.SCALE_DOWN
     if seen.volume is None:
         return Undo(f"EC2 does not know volume {source.volume_id} any more")
     others = seen.volume.state is not VolumeState.AVAILABLE or bool(seen.volume.attachments)
-    # A pod that came after the hold does not have the volume, and gets the new one.
-    waits_for_pods = bool(seen.uses) and not evicts
-    if not waits_for_pods and not seen.nodes and not others:
+    if not seen.uses and not seen.nodes and not others:
         return GoOn() if seen.held else Hold()
-    if evicts and not seen.held:
-        return Hold()
     message = _in_use(source, seen)
-    if evicts and any(not each.deleting for each in seen.uses):
-        return Evict(tuple(each for each in seen.uses if not each.deleting), message)
-    if seen.held and not evicts and (seen.uses or seen.nodes):
-        return LetGo(message)
-    return Await(message)
+    return LetGo(message) if seen.held and (seen.uses or seen.nodes) else Await(message)
 
 
 def _in_use(source: MoveSource, seen: InUse) -> str:
@@ -224,7 +204,7 @@ class Swapped:
     """The claim is bound to the new volume."""
 
 
-SwapStep = Retain | Record | Remove | Recreate | RemoveEmpty | Evict | Await | Swapped
+SwapStep = Retain | Record | Remove | Recreate | RemoveEmpty | Await | Swapped
 
 
 def next_swap_step(
@@ -246,20 +226,17 @@ def next_swap_step(
             return Record()
         return Remove(claim.uid, claim.metadata.resource_version)
     if is_old:
-        return _awaiting_end(move, uses)
+        return _awaiting_end(uses)
     if claim is None:
         return Recreate()
     return _of_another(move, claim)
 
 
-def _awaiting_end(move: VolumeMove, uses: Sequence[Use]) -> Evict | Await:
+def _awaiting_end(uses: Sequence[Use]) -> Await:
     """Kubernetes keeps a deleted claim while a node has a pod that uses it."""
-    message = f"waiting for pods {listed([each.name for each in uses], 'and')} to end"
-    if move.spec.consumers.policy == Policy.SCALE_DOWN:
-        going = tuple(each for each in uses if not each.deleting)
-        if going:
-            return Evict(going, message)
-    return Await(message if uses else "waiting until the old claim is gone")
+    if uses:
+        return Await(f"waiting for pods {listed([each.name for each in uses], 'and')} to end")
+    return Await("waiting until the old claim is gone")
 
 
 def _of_another(move: VolumeMove, claim: Document) -> SwapStep:

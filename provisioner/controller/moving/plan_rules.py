@@ -32,7 +32,6 @@ from provisioner.model.volume_move import (
     MovePlan,
     MoveSource,
     Phase,
-    Policy,
     Shape,
     VolumeMove,
 )
@@ -381,15 +380,10 @@ def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
             f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
             "are, so move these too"
         )
-    if facts.consumers and facts.move.spec.consumers.policy == Policy.WAIT:
+    if facts.consumers:
         notes.append(
             f"it waits until pods {listed([each.name for each in facts.consumers])} are gone: "
             "scale their owner down"
-        )
-    elif facts.consumers:
-        notes.append(
-            f"pods {listed([each.name for each in facts.consumers])} are deleted; new ones cannot "
-            "start before the move is done"
         )
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None

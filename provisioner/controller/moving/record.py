@@ -85,7 +85,7 @@ class MoveRecord:
     async def uses(self, move: VolumeMove) -> list[Use]:
         """The pods that have a node, or none for which the scheduler could still find one."""
         pods = await self.pods(move)
-        return [Use(pod.name, pod.uid, pod.deleting) for pod in pods if pod.node_name]
+        return [Use(pod.name) for pod in pods if pod.node_name]
 
     async def advance(
         self, move: VolumeMove, phase: Phase, message: str = "", **fields: Any
@@ -202,14 +202,6 @@ class MoveRecord:
         else:
             self._caches.claims.observe(made)
         return True
-
-    async def evict(self, move: VolumeMove, pods: Sequence[Use]) -> None:
-        """Delete pods; their controllers replace them."""
-        for pod in pods:
-            with suppress_gone():
-                await self._client.delete(
-                    PODS, pod.name, namespace=move.metadata.namespace, uid=pod.uid
-                )
 
     async def remove_volume_object(self, found: PersistentVolume) -> None:
         """Delete exactly this version of a PersistentVolume."""

@@ -21,16 +21,15 @@ from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, Volume
 from tests.builders import DELETED_AT, VOLUME, ZONE, a_volume, an_attachment
 
 OLD_UID, NEW_PV, OLD_PV = "old-uid", "pvc-move-uid", "pvc-old"
-POD, GOING = Use("web-0", "pod-uid", deleting=False), Use("web-0", "pod-uid", deleting=True)
+POD = Use("web-0")
 
 
-def a_move(policy: str = "Wait", claim: str = "", to: Any = None) -> VolumeMove:
+def a_move(*, claim: str = "", to: Any = None) -> VolumeMove:
     body = {
         "metadata": {"name": "to-b", "namespace": "shop", "uid": "move-uid"},
         "spec": {
             "claimName": "data",
             "to": to or {"zone": "us-east-1b"},
-            "consumers": {"policy": policy},
         },
         "status": {
             "claim": claim,
@@ -78,29 +77,17 @@ def in_use(*, held: bool = False, uses: Any = (), nodes: Any = (), **volume: Any
     return InUse(held, uses, nodes, found)
 
 
-@pytest.mark.parametrize("policy", ["Wait", "ScaleDown"])
-def test_an_unused_volume_is_held_before_its_snapshot_is_taken(policy: str):
-    assert rules.next_held_step(a_move(policy), in_use()) == rules.Hold()
-    assert rules.next_held_step(a_move(policy), in_use(held=True)) == rules.GoOn()
+def test_an_unused_volume_is_held_before_its_snapshot_is_taken():
+    assert rules.next_held_step(a_move(), in_use()) == rules.Hold()
+    assert rules.next_held_step(a_move(), in_use(held=True)) == rules.GoOn()
 
 
-def test_with_wait_pods_are_waited_for_and_can_restart_elsewhere():
+def test_pods_are_waited_for_and_can_restart_elsewhere():
     step = rules.next_held_step(a_move(), in_use(uses=[POD], nodes=["node-a"]))
 
     assert step == rules.Await("waiting for pods web-0 to end")
     came_between = in_use(held=True, uses=[POD])
     assert isinstance(rules.next_held_step(a_move(), came_between), rules.LetGo)
-
-
-def test_with_scale_down_the_volume_is_held_first_and_then_pods_are_deleted():
-    move = a_move("ScaleDown")
-
-    assert rules.next_held_step(move, in_use(uses=[POD], nodes=["node-a"])) == rules.Hold()
-    step = rules.next_held_step(move, in_use(held=True, uses=[POD], nodes=["node-a"]))
-    assert isinstance(step, rules.Evict)
-    assert step.pods == (POD,)
-    step = rules.next_held_step(move, in_use(held=True, uses=[GOING], nodes=["node-a"]))
-    assert isinstance(step, rules.Await)
 
 
 def test_an_attachment_counts_once_it_is_recorded():
@@ -109,16 +96,9 @@ def test_an_attachment_counts_once_it_is_recorded():
     assert not rules.may_be_attached(an_attachment(prepared=False))
 
 
-def test_with_scale_down_pods_that_come_after_the_hold_do_not_matter():
-    move = a_move("ScaleDown")
-
-    assert rules.next_held_step(move, in_use(held=True, uses=[POD])) == rules.GoOn()
-    assert rules.next_held_step(move, in_use(uses=[POD])) == rules.Hold()
-
-
 def test_it_goes_on_only_once_nothing_is_attached_and_ec2_says_so_too():
-    attached = in_use(held=True, nodes=["node-a"])
-    assert isinstance(rules.next_held_step(a_move("ScaleDown"), attached), rules.Await)
+    attached = in_use(nodes=["node-a"])
+    assert isinstance(rules.next_held_step(a_move(), attached), rules.Await)
     by_hand = replace(in_use(held=True), volume=replace(a_volume(), state=VolumeState.IN_USE))
     assert isinstance(rules.next_held_step(a_move(), by_hand), rules.Await)
     assert isinstance(rules.next_held_step(a_move(), replace(in_use(), volume=None)), rules.Undo)
@@ -164,8 +144,8 @@ def test_a_deleted_claim_is_waited_for_and_then_created_again():
     move, going = a_move(claim=RECORDED), a_claim(deletionTimestamp=DELETED_AT)
 
     assert isinstance(rules.next_swap_step(move, a_pv(), going, ()), rules.Await)
-    step = rules.next_swap_step(a_move("ScaleDown", RECORDED), a_pv(), going, [POD])
-    assert isinstance(step, rules.Evict)
+    step = rules.next_swap_step(move, a_pv(), going, [POD])
+    assert step == rules.Await("waiting for pods web-0 to end")
     assert rules.next_swap_step(move, a_pv(), None, ()) == rules.Recreate()
 
 
