@@ -20,7 +20,7 @@ RESOURCES: dict[str, Resource[Any]] = {
     if isinstance(each, Resource)
 }
 ON_PURPOSE_NOT_GIVEN = {("", "secrets")}  # manifests/cli/rbac.yaml says why
-_ACTION = re.compile(r'"(Describe[A-Z]\w+|List\w+Quotas|Get(?:CallerIdentity|Products))"')
+_ACTION = re.compile(r'"(Describe[A-Z]\w+|List\w+Quotas|Get(?:CallerIdentity|Products|Ebs\w+))"')
 _SERVICE_OF = {
     "DescribeKey": "kms",
     "GetProducts": "pricing",

@@ -1,7 +1,7 @@
 """Puts an image together, layer by layer.
 
-The highest layer is our own code, so a new version of it alone is a pull of 2 MiB. The others are
-kept in the cache under the hash of all that decides about them.
+The highest layer is our own code, so a new version of it alone is a pull of 2 MiB. Each is kept in
+the cache under the hash of all that decides about it.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Builder:
             ImageError: it cannot be built.
         """
         wheels = fetch.wheels(self._cache, WHEELS, architecture, self._say)
-        own = self._interpreter.with_bytecode(source.ours(_ROOT, recipe.PROGRAMS))
+        own = source.ours(_ROOT, recipe.PROGRAMS)
         layers = [
             self._debian("Debian and Python", recipe.PYTHON_PACKAGES, architecture),
             self._debian("Debian's programs of disks", recipe.DISK_PACKAGES, architecture),
             self._wheels(wheels, architecture),
-            self._layer("ebs-provisioner", own),
+            self._kept("ebs-provisioner", architecture, [_digest(own)], lambda: own),
         ]
         archive = oci.archive(recipe.NAME, what.version, _settings(architecture, what), layers)
         packages = [self._lock.of(architecture, name) for name in recipe.PACKAGES]
@@ -144,15 +144,12 @@ class Builder:
             except (OSError, EOFError):
                 self._say(f"{path} is damaged, and made again")
         self._say(f"making the layer of {what} for {architecture}")
-        layer = self._layer(what, self._interpreter.with_bytecode(files()))
+        data = tree.to_tar(self._interpreter.with_bytecode(files()))
+        layer = Layer(self._interpreter.compressed(data), oci.digest_of(data), what)
         for older in path.parent.glob(f"{kind}*"):
             older.unlink(missing_ok=True)  # one that another checkout still wants is made again
         fetch.put(path, layer.data)
         return layer
-
-    def _layer(self, what: str, files: Tree) -> Layer:
-        data = tree.to_tar(files)
-        return Layer(self._interpreter.compressed(data), oci.digest_of(data), what)
 
 
 def _settings(architecture: str, what: Source) -> oci.Settings:
@@ -176,6 +173,10 @@ def _settings(architecture: str, what: Source) -> oci.Settings:
         ],
         labels=labels,
     )
+
+
+def _digest(files: Tree) -> str:
+    return oci.digest_of(tree.to_tar(files))
 
 
 def _key(*parts: str) -> str:

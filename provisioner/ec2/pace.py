@@ -1,34 +1,26 @@
-"""One budget of describes for all who look at EC2 again and again.
-
-A user's own describes come out of the same bucket of the account, so ours stay few: at most 4 in 3
-seconds, of any kind, as long as no kind has more than 500 things to look at; beyond that, so
-many more as the largest kind needs calls for one look at all of it.
-"""
+"""One budget of describes for all who look at EC2 again and again."""
 
 import asyncio
+from collections import deque
 
 from provisioner import clock
-
-THINGS_A_CALL = 500
-PER_S = 4 / 3
-# The first describes after a quiet time need not wait: of a volume, its modification, and more.
-BURST = 3.0
+from provisioner.ec2.look_rules import looks_a_second
 
 
 class Pace:
-    """A bucket of turns, taken in the order of asking; used on one event loop."""
+    """Turns to look, in the order of asking; used on one event loop.
 
-    def __init__(self, per_s: float = PER_S, burst: float = BURST) -> None:
-        self._per_s = per_s
-        self._burst = burst
-        self._tokens = burst
-        self._filled_at: float | None = None
+    No second has more than ``looks_a_second`` of them, by how many things are in transition. After
+    a quiet time the first few need not wait: of a volume, its modification, and more.
+    """
+
+    def __init__(self) -> None:
+        self._taken: deque[float] = deque()  # when, in the last second
         self._things: dict[str, int] = {}
         self._turns = asyncio.Lock()
 
     def expect(self, kind: str, things: int) -> None:
         """So many things of a kind are looked at again and again from now on."""
-        self._fill()
         self._things[kind] = things
 
     async def turn(self) -> None:
@@ -37,20 +29,12 @@ class Pace:
             wait_s = self._wait_s()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)
-                self._fill()
-            self._tokens -= 1
+            self._taken.append(clock.now_s())
 
     def _wait_s(self) -> float:
-        self._fill()
-        return max(0.0, (1 - self._tokens) / self._rate())
-
-    def _rate(self) -> float:
-        calls = -(-max(self._things.values(), default=0) // THINGS_A_CALL)
-        return self._per_s * max(1, calls)
-
-    def _fill(self) -> None:
         # The loop's clock, since it is the loop that sleeps.
         now = clock.now_s()
-        since, self._filled_at = self._filled_at, now
-        if since is not None:
-            self._tokens = min(self._burst, self._tokens + (now - since) * self._rate())
+        while self._taken and self._taken[0] + 1 <= now:
+            self._taken.popleft()
+        most = looks_a_second(sum(self._things.values()))
+        return self._taken[-most] + 1 - now if len(self._taken) >= most else 0.0

@@ -1,21 +1,33 @@
 """Loops that describe what is in transition, one for each kind, and wake those who wait for it.
 
-Describe calls grow with time, not with things: at most one a second for each started 500 that are
-watched, none when nothing is; and the loops of all kinds share one ``Pace``. Reconcilers are
+Describe calls grow with time, not with things (``looks_a_second``), none when nothing is watched;
+and the loops of all kinds share one ``Pace``. Reconcilers are
 level-triggered: they read ``sighting``, decide, register ``watch`` and return; they never wait
 here.
 """
 
 import asyncio
+import math
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, Self, TypeVar
 
 import structlog
 
+from provisioner.ec2.look_rules import (
+    MOST_A_SECOND,
+    THINGS_A_CALL,
+    Asked,
+    Usual,
+    after_a_look,
+    looks_a_second,
+    soon_then_seldom,
+    was_ready,
+)
 from provisioner.ec2.modifications import Modifications
-from provisioner.ec2.pace import THINGS_A_CALL, Pace
+from provisioner.ec2.pace import Pace
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
@@ -26,13 +38,12 @@ from provisioner.model.modification import Initialization, Modification, Modific
 from provisioner.model.volume import Volume
 
 MISSING_PER_CALL = 200
-TICK_S = 1.0
 # Those who wait are woken so often even if nothing changes, to apply their deadlines.
 REMIND_S = 30.0
-# A thing is looked at again after a tenth of the time that nothing has happened, within these.
-LOOK_AGAIN_S = (0.5, 5.0)
 # What is due in a tenth of its pause is looked at with what is due now: so looks come together.
 EARLY = 0.1
+# What was asked of EC2 may be ready before it usually is, and to look at one more costs no call.
+EARLY_AFTER_ASKING = 0.2
 _BACKOFF = Backoff(1.0, 30.0)
 # EC2 is unreachable for a moment now and then; users hear of it only after this long.
 AWAY_S = 30.0
@@ -59,12 +70,6 @@ class Looker(Protocol[T_co]):
 
     async def look_for(self, ids: list[str], /) -> Mapping[str, T_co | StorageError]:
         """Those that exist, of things that may not; or why EC2 does not describe one."""
-
-
-def soon_then_seldom(_found: object, unchanged_s: float, _watched_s: float) -> float:
-    """Seconds until the next look: a tenth of the time that nothing has happened, within bounds."""
-    least_s, most_s = LOOK_AGAIN_S
-    return min(max(unchanged_s / 10, least_s), most_s)
 
 
 # Seconds until the next look, from: what was found, since when it is so, since when it is watched.
@@ -97,6 +102,8 @@ class _Watched(Generic[T]):
     missing_since: float | None = None
     woken_at: float = 0.0
     early_s: float = 0.0  # it may be looked at so much earlier, with others that are due
+    asked: Asked[T] | None = None  # until a look has told whether it was ready when it usually is
+    usual_s: float = 0.0
 
 
 class Watcher(Generic[T]):
@@ -116,8 +123,8 @@ class Watcher(Generic[T]):
         kind: str = "volumes",
         pace: Pace | None = None,
         again_s: Again[T] = soon_then_seldom,
+        most: int = 1,
         clock: Callable[[], float] = time.monotonic,
-        tick_s: float = TICK_S,
     ) -> None:
         """Look at nothing yet.
 
@@ -127,24 +134,31 @@ class Watcher(Generic[T]):
             kind: in the plural; of log lines and metrics.
             pace: the budget of describes that it shares with others; else one of its own.
             again_s: how long after a look the next one is worth it.
+            most: looks a second (pods wait for volumes only), while one look can show all that is
+                watched.
             clock: monotonic seconds.
-            tick_s: between two looks, divided by the started 500 that are watched.
         """
         self._looker = looker
         self.kind = kind
-        self._pace = pace or Pace(per_s=1 / tick_s)
+        self._pace = pace or Pace()
         self._again_s = again_s
         self._metrics = metrics
+        self._most_a_second = most
         self._clock = clock
-        self._tick_s = tick_s
         self._watched: dict[str, _Watched[T]] = {}
+        self._usual: dict[str, Usual] = {}  # by what was asked
         self._news = asyncio.Event()
-        self._looked_at = clock() - tick_s
+        self._looked_at = clock() - 1.0
         self._failing_since: float | None = None
         self.trouble: StorageError | None = None
 
     def watch(
-        self, thing_id: str, who: str, wake: Callable[[], None], *, not_before_s: float = 0.0
+        self,
+        thing_id: str,
+        who: str,
+        wake: Callable[[], None],
+        *,
+        asked: Asked[T] | None = None,
     ) -> None:
         """Look at a thing until ``forget``; keep on if ``who`` watches it already.
 
@@ -155,29 +169,35 @@ class Watcher(Generic[T]):
             thing_id: its id.
             who: lets several flows watch one thing.
             wake: called at the first sighting, at each change, and every 30 s; must not block.
-            not_before_s: there is no use in looking earlier. Given by one who watches already, it
-                says that something new was asked of EC2: sightings from before no longer count,
-                and the next look is no later than that.
+            asked: what was asked of EC2 just now: the first look comes when such is usually ready,
+                which is learned. Given by one who watches already, sightings from before no longer
+                count, and the next look is no later than that.
         """
         now = self._clock()
         watched = self._watched.get(thing_id)
         if watched is None or who not in watched.wakes:
             others = {} if watched is None else watched.wakes
-            due_at = now + not_before_s
-            watched = _Watched[T](
-                since=now, due_at=due_at, changed_at=now, wakes=others, woken_at=now
-            )
+            watched = _Watched[T](since=now, due_at=now, changed_at=now, wakes=others, woken_at=now)
             self._watched[thing_id] = watched
             self._count()
-            self._news.set()
-        elif not_before_s > 0:
+            self._expect(watched, asked, latest=math.inf)
+        elif asked is not None:
             # Something was asked of EC2 again: look often again, and tell of the next look even if
             # it shows nothing new: what was seen before the request says nothing about it.
             watched.since = watched.changed_at = now
             watched.sighting = None
-            watched.due_at, watched.early_s = min(watched.due_at, now + not_before_s), 0.0
-            self._news.set()
+            self._expect(watched, asked, latest=watched.due_at)
         watched.wakes[who] = wake
+
+    def _expect(self, watched: "_Watched[T]", asked: Asked[T] | None, *, latest: float) -> None:
+        """Have it looked at when it is usually ready, at the latest at some moment."""
+        usual_s = 0.0
+        if asked is not None:
+            usual_s = self._usual.setdefault(asked.what, Usual(asked.guess_s)).after_s
+        watched.asked, watched.usual_s = asked, usual_s
+        watched.due_at = min(latest, watched.since + usual_s)
+        watched.early_s = usual_s * EARLY_AFTER_ASKING
+        self._news.set()
 
     def sighting(self, thing_id: str) -> Sighting[T] | None:
         """What the last look showed; None if there was none since the last watch began."""
@@ -246,9 +266,9 @@ class Watcher(Generic[T]):
                 self._failing_since = self.trouble = None  # it may be over when the next one comes
                 await self._news.wait()
                 continue
-            started_500s = -(-len(self._watched) // THINGS_A_CALL)
+            pause_s = 1 / looks_a_second(len(self._watched), self._most_a_second)
             soonest = min(watched.due_at for watched in self._watched.values())
-            wait_s = max(soonest, self._looked_at + self._tick_s / started_500s) - self._clock()
+            wait_s = max(soonest, self._looked_at + pause_s) - self._clock()
             if wait_s <= 0:
                 return
             try:
@@ -281,6 +301,7 @@ class Watcher(Generic[T]):
         self, ids: Iterable[str], found: Mapping[str, T | StorageError], *, asked_at: float
     ) -> None:
         now = self._clock()
+        told: dict[str, list[bool]] = defaultdict(list)  # by what was asked
         for thing_id in ids:
             watched = self._watched.get(thing_id)
             if watched is None or watched.since > asked_at:
@@ -300,8 +321,22 @@ class Watcher(Generic[T]):
                 watched.changed_at = now
                 self._wake(thing_id, watched, now)
             after_s = self._again_s(thing, now - watched.changed_at, now - watched.since)
-            watched.due_at, watched.early_s = now + after_s, after_s * EARLY
+            # From when EC2 was asked: an answer takes as long as the pause.
+            watched.due_at, watched.early_s = asked_at + after_s, after_s * EARLY
+            if watched.asked is not None:
+                is_ready = thing is not None and watched.asked.is_ready(thing)
+                was = was_ready(watched.usual_s, asked_at - watched.since, ready=is_ready)
+                if was is not None:
+                    told[watched.asked.what].append(was)
+                if was is not None or is_ready:
+                    watched.asked = None  # no later look tells when it was ready
+        self._learn(told)
         self._remind(now)
+
+    def _learn(self, told: Mapping[str, list[bool]]) -> None:
+        """One look is one lesson, of however many things: they were ready for the same reason."""
+        for what, were in told.items():
+            self._usual[what] = after_a_look(self._usual[what], ready=2 * sum(were) > len(were))
 
     def _refused(self, thing_id: str, watched: "_Watched[T]", why: StorageError) -> None:
         """EC2 does not describe it, and says nothing of whether it is there."""
@@ -367,7 +402,7 @@ class Watchers:
         pace = Pace()
         return cls(
             pace=pace,
-            volumes=Watcher(volumes, metrics=metrics, pace=pace, clock=clock),
+            volumes=Watcher(volumes, metrics=metrics, pace=pace, most=MOST_A_SECOND, clock=clock),
             modifications=Watcher(
                 modifications,
                 metrics=metrics,

@@ -37,7 +37,11 @@ class _Commands(click.Group):
 @click.group("ebs", cls=_Commands)
 @click.version_option(package_name="ebs-provisioner")
 def ebs() -> None:
-    """Explain and inspect EBS volumes of a Kubernetes cluster."""
+    """Explain and inspect EBS volumes of a Kubernetes cluster.
+
+    Something does not work: `kubectl ebs explain pod NAMESPACE/NAME`. To look at everything:
+    `kubectl ebs doctor`.
+    """
     # What the product logs goes to standard error: standard output may be read by a program.
     logs.configure("text", "warning")
 

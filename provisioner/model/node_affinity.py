@@ -85,14 +85,41 @@ def matches(terms: Iterable[Json], labels: Mapping[str, str], name: str) -> bool
     return any(_matches(term, labels, name) for term in terms)
 
 
+def unmet(terms: Iterable[Json], labels: Mapping[str, str], name: str) -> str:
+    """What a node lacks for each of the terms, in words: "disk Exists or tier In a, b"."""
+    return " or ".join(
+        " and ".join(
+            [_shown(each) for each in expressions_of(term) if not _holds(each, labels)]
+            + [_shown(each) for each in _fields_of(term) if not _holds(each, _fields(name))]
+        )
+        or "(empty)"
+        for term in terms
+    )
+
+
+def _shown(expression: Json) -> str:
+    values = ", ".join(map(str, _listed(expression.get("values"))))
+    return " ".join(
+        filter(None, map(str, (expression.get("key"), expression.get("operator"), values)))
+    )
+
+
 def _matches(term: Json, labels: Mapping[str, str], name: str) -> bool:
     expressions = expressions_of(term)
-    fields = [each for each in _listed(term.get("matchFields")) if isinstance(each, dict)]
+    fields = _fields_of(term)
     if not expressions and not fields:
         return False
     return all(_holds(each, labels) for each in expressions) and all(
-        _holds(each, {"metadata.name": name}) for each in fields
+        _holds(each, _fields(name)) for each in fields
     )
+
+
+def _fields_of(term: Json) -> list[Json]:
+    return [each for each in _listed(term.get("matchFields")) if isinstance(each, dict)]
+
+
+def _fields(name: str) -> dict[str, str]:
+    return {"metadata.name": name}
 
 
 def _holds(expression: Json, labels: Mapping[str, str]) -> bool:

@@ -27,6 +27,13 @@ class Taint(
     effect: str = ""
     time_added: str | None = None
 
+    @property
+    def words(self) -> str:
+        """As kubectl writes it: ``dedicated=database:NoSchedule``."""
+        return (
+            f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+        )
+
 
 class Toleration(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One of ``spec.tolerations`` of a pod."""

@@ -23,6 +23,7 @@ from tests.bench import (
     processes,
     quota,
     report,
+    wait_measure,
     webhook_flood,
     webhook_measure,
 )
@@ -40,7 +41,9 @@ CACHED = 5000
 INSPECTED = 10_000
 AT_QUOTA = 300
 SNAPSHOTS = 200
-PARTS = ("speed", "quota", "modify", "memory", "webhook", "flood", "node", "inspect", "scale")
+PARTS = (
+    *("speed", "wait", "quota", "modify", "memory", "webhook", "flood", "node", "inspect", "scale"),
+)
 
 
 def _tell(text: str) -> None:
@@ -83,6 +86,11 @@ class Bench:
                 known = before[0] if before and count == self._results.count else None
                 done = known or await self.race(who, count)
                 self._results.scale.setdefault(count, {})[who.name] = done
+
+    async def wait(self) -> None:
+        """What one pod waits for beside EC2's own time."""
+        self._results.waits = await wait_measure.measure(self._folder, self._binaries)
+        _tell(wait_measure.markdown(self._results.waits))
 
     async def at_quota(self, count: int) -> None:
         """Claims at the documented quota."""
@@ -138,6 +146,8 @@ def _cpu(phase: Phase) -> str:
 async def _measure(bench: Bench, parts: set[str], count: int, repeat: int, *, quick: bool) -> None:
     if "speed" in parts:
         await bench.speed(count, repeat)
+    if "wait" in parts:
+        await bench.wait()
     if "quota" in parts:
         await bench.at_quota(AT_QUOTA)
     if "modify" in parts:

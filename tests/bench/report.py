@@ -4,13 +4,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench import inspect_measure, modify_report, node_report, webhook_flood, webhook_report
+from tests.bench import (
+    inspect_measure,
+    modify_report,
+    node_report,
+    wait_measure,
+    webhook_flood,
+    webhook_report,
+)
 from tests.bench.inspect_measure import Inspected
 from tests.bench.memory import Memory
 from tests.bench.modify import Modified
 from tests.bench.node_numbers import Node
 from tests.bench.phases import NAMES, Phase
 from tests.bench.quota import Quota
+from tests.bench.wait_measure import Waits
 from tests.bench.webhook_flood import Flooded
 from tests.bench.webhook_measure import Webhook
 from tests.bench.world import BARE, NULL, OURS, TOLD
@@ -37,6 +45,7 @@ class Results:
     scale: dict[int, dict[str, list[Phase]]] = field(default_factory=dict)
     idle_calls: dict[str, int] | None = None
     idle_s: float = 0.0
+    waits: list[Waits] | None = None
     quota: Quota | None = None
     modified: Modified | None = None
     memory: Memory | None = None
@@ -51,6 +60,8 @@ def markdown(results: Results) -> str:
     parts = ["# Bench", results.machine]
     if results.runs:
         parts += [_speed(results), _cpu(results), _calls(results)]
+    if results.waits is not None:
+        parts.append(wait_measure.markdown(results.waits))
     if results.quota is not None:
         parts.append(_quota(results.quota))
     if results.modified is not None:

@@ -7,9 +7,10 @@ from typing import cast
 
 import pytest
 
+from provisioner.ec2.look_rules import MOST_A_SECOND
 from provisioner.ec2.lookups import ModificationReads, NameLookUps, SnapshotLookUps, VolumeReads
 from provisioner.ec2.modifications import Modifications
-from provisioner.ec2.pace import PER_S, Pace
+from provisioner.ec2.pace import Pace
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.ebs_snapshot import SnapshotRequest
@@ -138,6 +139,6 @@ def test_many_who_come_one_by_one_still_cost_few_calls() -> None:
     ec2 = in_virtual_time(story)
 
     assert sum(count for _, count in ec2.asked) == 300
-    assert len(ec2.asked) <= 60 * PER_S + 4
+    assert len(ec2.asked) <= 60 * MOST_A_SECOND + 4
     assert ec2.asked[0][0] < 0.1
-    assert ec2.asked[-1][0] < 60 + 1 / PER_S
+    assert ec2.asked[-1][0] < 60 + 1 / MOST_A_SECOND

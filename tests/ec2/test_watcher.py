@@ -10,7 +10,7 @@ from provisioner.model.volume import Volume, VolumeState
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.ec2.builders import a_request, a_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
-from tests.ec2.watched_ec2 import Ec2, Waker, running
+from tests.ec2.watched_ec2 import Ec2, Waker, asked, running
 
 
 def test_wakes_at_the_first_sighting_and_at_each_change() -> None:
@@ -142,7 +142,7 @@ def test_a_new_request_for_a_watched_volume_is_answered_by_a_look_that_shows_no_
             await asyncio.sleep(3)
             assert len(wake.times) == 1
 
-            watcher.watch("vol-1", "attach", wake, not_before_s=1.0)
+            watcher.watch("vol-1", "attach", wake, asked=asked(1.0))
             assert watcher.sighting("vol-1") is None
             await asyncio.sleep(3)
 
@@ -183,7 +183,7 @@ def test_a_look_that_is_denied_wakes_all_who_wait_at_once_and_is_over_after_a_go
         ec2.failure = refusal = denied()
         async with running(ec2) as watcher:
             watcher.watch("vol-1", "create", due)
-            watcher.watch("vol-2", "create", later, not_before_s=20)
+            watcher.watch("vol-2", "create", later, asked=asked(20.0))
             await asyncio.sleep(1)
             assert trouble_of(watcher) is refusal
             assert (len(due.times), len(later.times)) == (1, 1)
@@ -287,7 +287,7 @@ async def test_sees_real_volumes_become_available_beside_one_that_vanished(
     volumes: Volumes, strict_ec2: StrictEc2
 ) -> None:
     strict_ec2.control(delays={"create_s": 0.3, "visible_after_s": 0.1})
-    watcher = Watcher(volumes, metrics=Metrics(), tick_s=0.2)
+    watcher = Watcher(volumes, metrics=Metrics())
     made = [(await volumes.create(a_request(f"n-{n}"))).volume_id for n in range(5)]
     gone = "vol-0123456789abcdef0"
     news = asyncio.Event()

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
+from provisioner.ec2.look_rules import MOST_A_SECOND, Asked
 from provisioner.ec2.watcher import Watcher
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
-from provisioner.model.volume import Volume
+from provisioner.model.volume import Volume, VolumeState
 from tests.ec2.virtual_time import Clock
 
 
@@ -37,6 +38,11 @@ class Ec2:
         self.volumes |= {volume.volume_id: volume for volume in volumes}
 
 
+def asked(guess_s: float) -> Asked[Volume]:
+    """That a volume be made."""
+    return Asked("create", guess_s, lambda seen: seen.state is VolumeState.AVAILABLE)
+
+
 class Waker:
     """Counts how often it was woken, and remembers when last."""
 
@@ -50,7 +56,7 @@ class Waker:
 
 @asynccontextmanager
 async def running(ec2: Ec2, metrics: Metrics | None = None) -> AsyncIterator[Watcher[Volume]]:
-    watcher = Watcher(ec2, metrics=metrics or Metrics(), clock=ec2.clock)
+    watcher = Watcher(ec2, metrics=metrics or Metrics(), most=MOST_A_SECOND, clock=ec2.clock)
     task = asyncio.create_task(watcher.run())
     try:
         yield watcher

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 # Before the test of two builds: the first image, which it makes, may take a minute itself.
-def test_a_damaged_layer_in_the_cache_is_made_again(
+def test_of_the_layers_in_the_cache_only_a_damaged_one_is_made_again(
     built: Built, architecture: str, cache: Path, tmp_path: Path
 ):
     for kept in ("debian", "wheels", "python"):
@@ -31,7 +31,14 @@ def test_a_damaged_layer_in_the_cache_is_made_again(
     smallest = min((tmp_path / "layers").iterdir(), key=lambda path: path.stat().st_size)
     smallest.write_bytes(smallest.read_bytes()[:1000])
 
-    assert Builder(tmp_path, print).build(architecture, describe(ROOT)).archive == built.archive
+    said: list[str] = []
+    again = Builder(tmp_path, said.append).build(architecture, describe(ROOT))
+
+    assert again.archive == built.archive
+    assert [each for each in said if "layer" in each] == [
+        f"{smallest} is damaged, and made again",
+        f"making the layer of ebs-provisioner for {architecture}",
+    ]
 
 
 def test_two_builds_of_one_commit_have_one_digest(

@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from provisioner.inspect.commands import ebs
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from tests.test_cli import KUBECONFIG
 
@@ -16,6 +18,13 @@ STARTS = {
     "kubectl-ebs": "from provisioner.inspect.commands import main; main()",
     "ebs-provisioner ebs": "from provisioner.cli import main; main()",
 }
+
+
+def test_no_command_is_described_by_half_a_sentence():
+    told = CliRunner().invoke(ebs, ["--help"], terminal_width=80).output
+
+    assert "  doctor " in told
+    assert "..." not in told.partition("Commands:")[2]
 
 
 @pytest.mark.parametrize("program", STARTS)

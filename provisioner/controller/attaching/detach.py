@@ -17,10 +17,10 @@ from provisioner.controller.attaching.rules import (
 )
 from provisioner.controller.attaching.state import (
     CHECK_AGAIN,
-    NOT_BEFORE_S,
     AttachmentRecord,
     AttachmentState,
     NoLongerWantedError,
+    asked_to_detach,
 )
 from provisioner.controller.shared.services import Services
 from provisioner.model.attachment import Attachment, attachment_name
@@ -178,7 +178,7 @@ class Detacher:
                 raise
         # Not when it began to wait for the limiter, which can take minutes.
         self._state.calls[attachment.uid] = replace(call, sent_at_s=clock.now_s())
-        self._state.watch(attachment, target.volume_id, NOT_BEFORE_S)
+        self._state.watch(attachment, target.volume_id, asked_to_detach(target))
         return CHECK_AGAIN
 
     def _still_wanted(self, attachment: Attachment, target: Target) -> None:

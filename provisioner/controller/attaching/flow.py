@@ -17,10 +17,10 @@ from provisioner.controller.attaching.detach import Detacher
 from provisioner.controller.attaching.rules import Call, Kind, Target
 from provisioner.controller.attaching.state import (
     CHECK_AGAIN,
-    NOT_BEFORE_S,
     AttachmentRecord,
     AttachmentState,
     NoLongerWantedError,
+    asked_to_attach,
 )
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.limiter import Turn
@@ -242,7 +242,7 @@ class Attacher:
                 call = replace(call, uncertain=False, taken=taken + 1)
             # Not when it began to wait for the limiter, which can take minutes.
             self._state.calls[attachment.uid] = replace(call, sent_at_s=now_s())
-        self._state.watch(attachment, target.volume_id, NOT_BEFORE_S)
+        self._state.watch(attachment, target.volume_id, asked_to_attach(target))
         return CHECK_AGAIN
 
     async def _attach_in_turn(self, attachment: Attachment, target: Target, device: str) -> None:

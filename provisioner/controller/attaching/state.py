@@ -18,6 +18,7 @@ from provisioner.controller.attaching.rules import (
     View,
 )
 from provisioner.controller.shared.services import Services
+from provisioner.ec2.look_rules import Asked
 from provisioner.kube.client import Patch
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES
 from provisioner.model.attachment import NODE_ID, Attachment, attachment_metadata
@@ -25,10 +26,11 @@ from provisioner.model.decision import Later
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.volume import AttachmentState as Ec2State
+from provisioner.model.volume import Volume
 
 # What EC2 does is seen by a watcher, which wakes the attachment at once; this is for its deadlines.
 CHECK_AGAIN = Later(10.0)
-NOT_BEFORE_S = 1.0  # most attachments and detachments take 1 to 4 s (aws-ebs-csi-driver)
 # gRPC codes, which kubelet and the volume controller read in attachError.errorCode.
 _NOT_FOUND, _RESOURCE_EXHAUSTED, _INTERNAL = 5, 8, 13
 _CODES = {
@@ -39,6 +41,21 @@ _CODES = {
 }
 
 log = structlog.get_logger(__name__)
+
+
+def asked_to_attach(target: Target) -> Asked[Volume]:
+    """What AttachVolume was asked for; most of them take 1 to 4 s (aws-ebs-csi-driver)."""
+
+    def is_attached(seen: Volume) -> bool:
+        there = seen.on(target.instance_id)
+        return there is not None and there.state is Ec2State.ATTACHED
+
+    return Asked("an attachment", 1.0, is_attached)
+
+
+def asked_to_detach(target: Target) -> Asked[Volume]:
+    """What DetachVolume was asked for; it takes about as long."""
+    return Asked("a detachment", 1.0, lambda seen: seen.on(target.instance_id) is None)
 
 
 class NoLongerWantedError(Exception):
@@ -137,7 +154,9 @@ class AttachmentState:
 
     # -- waiting
 
-    def watch(self, attachment: Attachment, volume_id: str, not_before_s: float = 0.0) -> None:
+    def watch(
+        self, attachment: Attachment, volume_id: str, asked: Asked[Volume] | None = None
+    ) -> None:
         """Have the attachment woken when EC2 describes its volume again."""
         now = self._caches.attachments.get(attachment.name)
         if now is None or now.uid != attachment.uid:
@@ -148,7 +167,7 @@ class AttachmentState:
             volume_id,
             f"attach {attachment.uid}",
             lambda: self._wake(attachment.name),
-            not_before_s=not_before_s,
+            asked=asked,
         )
 
     def trouble_with(self, volume_id: str) -> StorageError | None:

@@ -32,13 +32,14 @@ from provisioner.controller.modifying.rules import (
     View,
 )
 from provisioner.controller.shared.services import Services
+from provisioner.ec2.look_rules import Asked
 from provisioner.model.backoff import Backoff
 from provisioner.model.budget import Ledger, name_of
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import StorageError
-from provisioner.model.modification import Modification
+from provisioner.model.modification import Modification, ModificationState
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.tell_once import TellOnce
@@ -48,7 +49,9 @@ FRESH_S = 30.0
 GATHER_S = 1.0
 # While the watcher looks at the modification, a volume need not be read as often.
 _FRESH_WATCHED_S = 300.0
-_NOT_BEFORE_S = 1.0
+_MODIFICATION: Asked[Modification] = Asked(
+    "a modification", 1.0, lambda seen: seen.state is not ModificationState.MODIFYING
+)
 # No shorter: rounding could leave a tiny wait again and again.
 _LEAST_S = 0.1
 _NODE_PAUSE = Backoff(5.0, 1800.0, factor=4.0)
@@ -320,9 +323,8 @@ class Observer:
         self, uid: str, volume_id: str, wake: Callable[[], None], *, is_new: bool = False
     ) -> None:
         """Wake the claim when its modification has changed; ``is_new``: it was just sent."""
-        self._watcher.watch(
-            volume_id, f"modify {uid}", wake, not_before_s=_NOT_BEFORE_S if is_new else 0.0
-        )
+        asked = _MODIFICATION if is_new else None
+        self._watcher.watch(volume_id, f"modify {uid}", wake, asked=asked)
 
     def unwatch(self, uid: str, volume_id: str) -> None:
         """The claim waits for no modification."""

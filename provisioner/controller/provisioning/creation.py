@@ -21,6 +21,7 @@ from provisioner.controller.provisioning import persistent_volume_rules as pv_ma
 from provisioner.controller.provisioning.creation_rules import Attempt
 from provisioner.controller.provisioning.plan_rules import Plan
 from provisioner.controller.shared.services import Services
+from provisioner.ec2.look_rules import Asked
 from provisioner.ec2.usage import Usage
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model.claim import Claim
@@ -29,10 +30,13 @@ from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import UNCLAIMED
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume import Volume
+from provisioner.model.volume import Volume, VolumeState
 
 REPORT_AFTER_S = 5.0  # a claim that is provisioned sooner needs no event before
-_NOT_BEFORE_S = 1.25  # EC2's median is 1.5 s (aws-ebs-csi-driver #2021)
+# EC2's median is 1.5 s (aws-ebs-csi-driver #2021).
+_CREATION: Asked[Volume] = Asked(
+    "a volume", 1.25, lambda seen: seen.state is not VolumeState.CREATING
+)
 _MAKE_AGAIN_S = 5.0
 
 log = structlog.get_logger(__name__)
@@ -290,7 +294,7 @@ class Creations:
             volume.volume_id,
             f"provision {uid}",
             lambda: self._wake(uid),
-            not_before_s=_NOT_BEFORE_S,
+            asked=_CREATION,
         )
         return attempt
 

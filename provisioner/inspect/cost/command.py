@@ -20,7 +20,7 @@ from provisioner.prices import price_rules
 from provisioner.prices.price_rules import Prices
 
 
-@click.command()
+@click.command(short_help="Show what volumes and snapshots cost a month.")
 @click.option(
     "--by",
     default="namespace",

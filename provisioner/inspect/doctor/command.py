@@ -9,6 +9,7 @@ from provisioner.inspect.doctor import (
     account_rules,
     class_rules,
     driver_rules,
+    key_rules,
     node_rules,
     report_words,
     right_rules,
@@ -37,7 +38,7 @@ _AREAS = (
 )
 
 
-@click.command()
+@click.command(short_help="Check what volumes need, in Kubernetes and in AWS.")
 @target_options
 @click.option("--role", metavar="ARN", default="", help="Try rights as this role (STS AssumeRole).")
 @click.option(
@@ -93,6 +94,7 @@ def _others(seen: Evidence) -> Iterator[Check]:
     for rules in _AREAS:
         yield from apply(rules, seen)
     yield from right_rules.checks(seen)
+    yield from key_rules.checks(seen)
     yield from account_rules.quota_checks(seen)
 
 
@@ -109,7 +111,7 @@ def _show(checks: list[Check], answer: Answer, output: str) -> None:
             shown, cut_off = report_words.split(checks)
             for each in shown:
                 screen.show(report_words.block(each, width=width, verdict=_coloured(each.verdict)))
-            screen.show([*cut_off, report_words.summary(checks)])
+            screen.show([*cut_off, report_words.summary(checks, answer.calls)])
 
 
 def _coloured(verdict: Verdict) -> str:

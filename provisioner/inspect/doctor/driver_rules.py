@@ -24,6 +24,7 @@ from provisioner.inspect.reading.controller_rules import (
     stock_controllers,
 )
 from provisioner.inspect.reading.node_kind_rules import takes_the_driver
+from provisioner.inspect.reading.node_plugin_rules import kept_away, node_plugins
 from provisioner.inspect.reading.setup_kind_rules import SeenLease, SystemNode, Workload
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.leadership import lease_names
@@ -69,13 +70,14 @@ def _driver_on_nodes(seen: Evidence) -> Finding:
         return skipped("no ready Node is one that the node plugin is for")
     absent = [node for node in expected if node.name not in registered]
     problems = [
-        f"CSINode {node.name} does not have {seen.driver}"
+        f"CSINode {node.name} does not have {seen.driver}{_taint(seen, node)}"
         for node in absent
         if _is_old(seen, node.metadata.creation_timestamp)
     ]
     remedy = (
         "look at the node plugin's pod on that node (kubectl get pods -A --field-selector "
-        "spec.nodeName=NODE); no pod with EBS volumes can start there"
+        "spec.nodeName=NODE), and let its DaemonSet tolerate the node's taints; no pod with EBS "
+        "volumes can start there"
     )
     good = f"registered on {len(expected) - len(absent)} of {counted(len(expected), 'ready node')}"
     if absent:
@@ -85,16 +87,19 @@ def _driver_on_nodes(seen: Evidence) -> Finding:
 
 def _wants(seen: Evidence, node: SystemNode) -> bool:
     """Whether the driver belongs on a node: a DaemonSet's choice; without one, as ours chooses."""
-    plugins = _node_plugins(seen)
+    plugins = node_plugins(seen.cluster.daemon_sets)
     if plugins:
-        return any(each.may_run_on(node.labels, node.name) for each in plugins)
+        reason = kept_away(plugins, node)
+        return reason is None or not reason.is_chosen
     return takes_the_driver(node.labels, node.instance_id)
 
 
-def _node_plugins(seen: Evidence) -> list[Workload]:
-    mine = ours(seen.cluster.daemon_sets, "node")
-    stock = [each for each in seen.cluster.daemon_sets if each.name.startswith("ebs-csi-node")]
-    return [*mine, *(each for each in stock if each not in mine)]
+def _taint(seen: Evidence, node: SystemNode) -> str:
+    """The taint that keeps the node plugin away."""
+    reason = kept_away(node_plugins(seen.cluster.daemon_sets), node)
+    if reason is None or reason.taint is None:
+        return ""
+    return f": DaemonSet {reason.plugin.key} does not tolerate taint {reason.taint.words}"
 
 
 def _is_old(seen: Evidence, created: datetime | None) -> bool:
@@ -228,7 +233,7 @@ def _ready_replicas(wanted: Sequence[Workload], none: str, remedy: str) -> Findi
 
 
 def _node_plugin_ready(seen: Evidence) -> Finding:
-    found = _node_plugins(seen)
+    found = node_plugins(seen.cluster.daemon_sets)
     if not found:
         return skipped("no DaemonSet of a node plugin is in this cluster")
     problems = [
@@ -246,7 +251,7 @@ def _excused(seen: Evidence, plugin: Workload) -> int:
     return sum(
         node.ready != "True" or not _is_old(seen, node.metadata.creation_timestamp)
         for node in seen.cluster.nodes
-        if plugin.may_run_on(node.labels, node.name)
+        if kept_away([plugin], node) is None
     )
 
 

@@ -128,12 +128,29 @@ class KeyTry:
         creation: CreateVolume with the key, by DryRun.
         state: the key's state as KMS shows it, "" if KMS does not tell.
         refusal: why KMS does not tell, "" if it does.
+        manager: "AWS" or "CUSTOMER", "" if KMS does not tell.
     """
 
     name: str
     key: str
     creation: Try
     state: str = ""
+    refusal: str = ""
+    manager: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultKey:
+    """The account's default key for EBS, which classes use that name none.
+
+    Attributes:
+        classes: their names, or of those that may use it; at least one.
+        tried: what the key answers, None if it is not known.
+        refusal: why it is not known.
+    """
+
+    classes: tuple[str, ...]
+    tried: KeyTry | None = None
     refusal: str = ""
 
 
@@ -151,6 +168,8 @@ class CloudEvidence:
         tagged: volumes that have this cluster's tag.
         instances: of the nodes, by id.
         tries: one for each action that the controller needs.
+        keys: one for each class that names a key.
+        default_key: None if no class uses it.
         refused: why no try was made, "" if they were.
     """
 
@@ -164,6 +183,7 @@ class CloudEvidence:
     instances: Mapping[str, SeenInstance] = field(default_factory=dict)
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
+    default_key: DefaultKey | None = None
     refused: str = ""
     quotas: Sequence[QuotaUse] = ()
 

@@ -7,17 +7,19 @@ from typing import Any, TypeVar
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.doctor import right_rules
+from provisioner.inspect.doctor import key_rules, right_rules
 from provisioner.inspect.doctor.evidence_rules import (
     ROLE_ANNOTATION,
     Clock,
     CloudEvidence,
     ClusterEvidence,
+    DefaultKey,
     KeyTry,
     SeenInstance,
     Try,
 )
-from provisioner.inspect.doctor.right_rules import Attempt, Samples
+from provisioner.inspect.doctor.right_rules import Samples
+from provisioner.inspect.doctor.tries import default_key_of, named_keys, try_it
 from provisioner.inspect.reading import quotas
 from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.controller_rules import ACCOUNTS
@@ -29,7 +31,6 @@ from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.instance_type_limit import known_limit
 from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.model.node_affinity import names_zone
-from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.zone import zone_of
 
@@ -39,7 +40,6 @@ _PAGE = 1000
 _PATIENCE_S = 15.0
 _AUDIENCE = "sts.amazonaws.com"
 _TOKEN_S = 600
-_KEY_PARAMETER = "kmskeyid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +63,7 @@ class Rights:
 
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
+    default_key: DefaultKey | None = None
     tried_as: str = ""
     is_controllers: bool = False
     refused: str = ""
@@ -135,6 +136,7 @@ class _Questions:
             instances=instances,
             tries=rights.tries,
             keys=rights.keys,
+            default_key=rights.default_key,
             refused=rights.refused,
             quotas=quotas,
         )
@@ -253,20 +255,21 @@ class _Questions:
             tries = await asyncio.gather(
                 *(try_it(aws, each) for each in right_rules.attempts(samples))
             )
-            keys = await asyncio.gather(
-                *(_try_key(aws, name, key, samples) for name, key in self._keys())
+            of_classes = key_rules.of_classes(self._cluster.classes, self._identity.driver)
+            keys, default_key = await asyncio.gather(
+                named_keys(aws, of_classes, samples),
+                default_key_of(self._caller, aws, of_classes, samples),
             )
-            return replace(found, tries=tries, keys=keys, tried_as=who or "an unknown identity")
+            return replace(
+                found,
+                tries=tries,
+                keys=keys,
+                default_key=default_key,
+                tried_as=who or "an unknown identity",
+            )
         finally:
             if is_controllers:
                 aws.close()
-
-    def _keys(self) -> list[tuple[str, str]]:
-        return [
-            (each.name, key)
-            for each in self._cluster.classes
-            if each.is_of(self._identity.driver) and (key := _key_of(each))
-        ]
 
     async def _tried_as(self) -> Aws:
         """The identity for tries: a role, the controller's own, or the caller's.
@@ -315,32 +318,6 @@ async def why_no_tries(aws: Aws) -> str:
         known = answer.code == right_rules.ALLOWED or answer.code in right_rules.REFUSED
         return "" if known else f"DescribeAvailabilityZones with DryRun: {answer.message}"
     return "this EC2 carries out what is sent with DryRun, so nothing was tried"
-
-
-async def try_it(aws: Aws, attempt: Attempt) -> Try:
-    """Send a call with DryRun; EC2's answer."""
-    if attempt.missing:
-        return Try(attempt.action, "", "", attempt.missing)
-    try:
-        await aws.call("ec2", attempt.action, **attempt.params, DryRun=True)
-    except Ec2Error as answer:
-        message = answer.message.removeprefix(f"{answer.code}: ")
-        return Try(attempt.action, attempt.on, answer.code or "NoAnswer", message)
-    return Try(attempt.action, attempt.on, "Carried out", "EC2 has ignored DryRun")
-
-
-async def _try_key(aws: Aws, name: str, key: str, samples: Samples) -> KeyTry:
-    creation = await try_it(aws, right_rules.creation(samples, key))
-    try:
-        answer = await aws.call("kms", "DescribeKey", KeyId=key)
-    except Ec2Error as error:
-        return KeyTry(name, key, creation, refusal=error.message)
-    return KeyTry(name, key, creation, state=str(answer["KeyMetadata"]["KeyState"]))
-
-
-def _key_of(storage_class: StorageClass) -> str:
-    parameters = storage_class.parameters or {}
-    return next((v for k, v in parameters.items() if k.lower() == _KEY_PARAMETER), "")
 
 
 def _instance(document: Mapping[str, Any]) -> SeenInstance:

@@ -7,6 +7,7 @@ from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from provisioner.inspect.doctor.check_rules import Check, Verdict
+from provisioner.inspect.terminal.call_words import counted
 from provisioner.inspect.terminal.table_rules import wrapped
 from provisioner.model.sentences import printable
 
@@ -57,10 +58,11 @@ def block(check: Check, *, width: int, verdict: str) -> Iterator[str]:
         yield from (f"   {line}" for line in rest)
 
 
-def summary(checks: Sequence[Check]) -> str:
-    """How many of each verdict."""
+def summary(checks: Sequence[Check], calls: Mapping[str, int]) -> str:
+    """How many of each verdict, and how many calls AWS got for them."""
     count = Counter(each.verdict for each in checks)
-    return f"{len(checks)} checks: " + ", ".join(f"{count[each]} {each}" for each in _ORDER)
+    verdicts = ", ".join(f"{count[each]} {each}" for each in _ORDER)
+    return f"{len(checks)} checks: {verdicts}; {counted(calls)}"
 
 
 def as_json(checks: Sequence[Check], calls: Mapping[str, int], identity: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from provisioner.classes import volume_attributes_class_rules
 from provisioner.inspect.doctor.check_rules import Check, Finding, Verdict, ok, unknown
-from provisioner.inspect.doctor.evidence_rules import Evidence, KeyTry, Try
+from provisioner.inspect.doctor.evidence_rules import Evidence, Try
 from provisioner.inspect.reading.controller_rules import ours
 from provisioner.model import tags
 from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED
@@ -43,7 +43,7 @@ _GIB = 4
 _TAGGING = "CreateTags"  # by itself; with a creation, it is tried there
 _TRIED_TAG = "kubectl-ebs-doctor"
 _RECONCILE = "--reconcile-extra-tags"
-_AS_CONTROLLER = "try it as the controller: --as-controller, or --role ARN"
+AS_CONTROLLER = "try it as the controller: --as-controller, or --role ARN"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,10 +164,6 @@ def checks(seen: Evidence) -> Iterator[Check]:
         found = verdict(each, is_controllers=cloud.is_controllers, who=cloud.tried_as)
         title = f"ec2:{each.action} is allowed"
         yield Check(f"iam-{each.action}", found.verdict, title, found.proof, found.remedy)
-    for key in cloud.keys:
-        found = _key(key, seen)
-        title = f"the KMS key of StorageClass {key.name} can be used"
-        yield Check(f"kms-{key.name}", found.verdict, title, found.proof, found.remedy)
 
 
 def _untagged(tried: Try, seen: Evidence) -> Check:
@@ -215,7 +211,7 @@ def verdict(tried: Try, *, is_controllers: bool, who: str) -> Finding:
     if tried.code in REFUSED:
         return unknown(
             f"{proof}; this is not the controller's identity",
-            _AS_CONTROLLER,
+            AS_CONTROLLER,
         )
     return unknown(proof, "this answer says neither yes nor no about the right")
 
@@ -232,50 +228,3 @@ def _remedy(action: str) -> str:
 def _brief(message: str) -> str:
     """Without the encoded message, which only ``aws sts decode-authorization-message`` reads."""
     return message.partition(" Encoded authorization failure")[0].strip()
-
-
-# EC2 checks the key after its answer (ec2-ebs reference; aws-ebs-csi-driver #3010).
-_LIMIT = "EC2 uses the key only after its answer, so a dry run cannot show a missing right on it"
-
-
-def _key(key: KeyTry, seen: Evidence) -> Finding:
-    """The key's own state first: it is a fact, whoever asks. A refusal is one of the caller."""
-    if key.state and key.state != "Enabled":
-        text = f"key {key.key} is {key.state}: EC2 creates volumes and takes them back"
-        return Finding(Verdict.FAILED, text, "enable the key, or name another in a new class")
-    if key.refusal.startswith("NotFoundException"):
-        text = f"KMS in {seen.cloud.region} does not have {key.key}: {key.refusal}"
-        if seen.is_confirmed_cloud:
-            return Finding(Verdict.FAILED, text, "name a key that exists in a new class")
-        return unknown(text, "see the checks region and account first")
-    who, code = seen.cloud.tried_as, key.creation.code
-    if code in REFUSED and _creation_is_refused(seen):
-        text = f"CreateVolume is refused with any key: see iam-CreateVolume. {_LIMIT}"
-        if key.state == "Enabled":
-            return ok(f"{key.key} is enabled. {text}")
-        return unknown(
-            f"KMS does not show {key.key} to {who}: {key.refusal or 'not asked'}. {text}"
-        )
-    if code in REFUSED or code.startswith("KMS"):
-        proof = f"CreateVolume DryRun with {key.key} as {who}: {code}"
-        if seen.cloud.is_controllers:
-            return Finding(Verdict.FAILED, proof, _key_remedy(key.key))
-        return unknown(f"{proof}; this is not the controller's identity", _AS_CONTROLLER)
-    if key.state == "Enabled":
-        return ok(f"{key.key} is enabled; CreateVolume DryRun: {code or 'not tried'}. {_LIMIT}")
-    return unknown(
-        f"KMS does not show {key.key} to {who}: {key.refusal or 'not asked'}. {_LIMIT}",
-        _key_remedy(key.key),
-    )
-
-
-def _creation_is_refused(seen: Evidence) -> bool:
-    return any(each.action == "CreateVolume" and each.code in REFUSED for each in seen.cloud.tries)
-
-
-def _key_remedy(key: str) -> str:
-    return (
-        f"allow the controller kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
-        f"kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* on {key} "
-        "(manifests/iam/kms-policy.json), and in the key's policy"
-    )

@@ -65,6 +65,7 @@ class Cause(StrEnum):
     NODE_GONE = "NodeGone"
     NODE_NOT_READY = "NodeNotReady"
     NODE_PLUGIN_FAILS = "NodePluginFails"
+    NODE_PLUGIN_ABSENT = "NodePluginAbsent"
     DRIVER_NOT_REGISTERED = "DriverNotRegistered"
     STARTUP_TAINT = "StartupTaintLeft"
     LIMIT_UNKNOWN = "VolumeLimitUnknown"

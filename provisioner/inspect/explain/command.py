@@ -12,7 +12,7 @@ from provisioner.inspect.explain.printing import chain_words
 from provisioner.inspect.explain.printing.event_words import EVENTS
 from provisioner.inspect.explain.target_rules import explain as explained
 from provisioner.inspect.object_name_rules import object_name
-from provisioner.inspect.terminal import screen
+from provisioner.inspect.terminal import call_words, screen
 from provisioner.model.errors import Reason
 
 _REASON = "reason"
@@ -43,9 +43,14 @@ _REASONS: tuple[Cause | Reason | str, ...] = (*EVENTS, *Reason, *Cause)
     default="",
     help="Namespace of the controller's leases; they are looked for if it is not given.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Say how often AWS was asked, too.")
 @target_options
-def explain(*, words: tuple[str, ...], output: str, lease_namespace: str, target: Target) -> None:
+def explain(
+    *, words: tuple[str, ...], output: str, lease_namespace: str, verbose: bool, target: Target
+) -> None:
     """Say why an object does not work, and what would help.
+
+    Such as: kubectl ebs explain pod shop/web-0
 
     KIND is pod, pvc, pv, node or snapshot, and NAME may be NAMESPACE/NAME. The causes come first,
     each with where it can be seen; then who acts next, and what would help. `explain reason NAME`
@@ -57,22 +62,26 @@ def explain(*, words: tuple[str, ...], output: str, lease_namespace: str, target
     if words[0] == _REASON:
         _show_reason(words[1:], output)
         return
-    carry_out(_explain(words, output, lease_namespace, target))
+    carry_out(_explain(words, output, lease_namespace, target, verbose=verbose))
 
 
 async def _explain(
-    words: tuple[str, ...], output: str, lease_namespace: str, target: Target
+    words: tuple[str, ...], output: str, lease_namespace: str, target: Target, *, verbose: bool
 ) -> int:
     name = object_name(words, target.default_namespace)
     async with reading(target) as readers:
         async with screen.progress(f"looking at {name}"):
             view = await Gatherer(readers, target.driver, lease_namespace).view(name)
         explanation = explained(view)
+        calls = dict(readers.cloud.sent())
         if output == "json":
-            screen.show_json(chain_words.as_json(explanation) | {"gaps": readers.gap_lines()})
+            rest = {"gaps": readers.gap_lines(), "awsCalls": calls}
+            screen.show_json(chain_words.as_json(explanation) | rest)
         else:
             screen.show(chain_words.lines(explanation, width=screen.text_width()))
             screen.warn(readers.gap_lines())
+        if verbose:
+            screen.warn([call_words.listed(calls)])
     return _WRONG if explanation.is_wrong or readers.gap_lines() else 0
 
 

@@ -83,11 +83,23 @@ def of_claim(view: View, about: ClaimView) -> Key:
             shell("kubectl ebs explain pvc {}", about.source_claim.key),
         )
     where = f" in {view.region}" if view.region else ""
-    return Key(
-        f"the account's default KMS key for EBS{where} (class {class_name} sets no kmsKeyId)",
-        f"Set another default key (aws ec2 modify-ebs-default-kms-key-id), {another}",
-        "aws ec2 get-ebs-default-kms-key-id",
-    )
+    words = f"the account's default KMS key for EBS{where}"
+    instead = f"Set another default key (aws ec2 modify-ebs-default-kms-key-id), {another}"
+    if about.default_key:
+        words = f"KMS key {about.default_key} ({words}: class {class_name} sets no kmsKeyId)"
+        return Key(words, instead, shell(_SHOW_KEY, about.default_key))
+    words += f" (class {class_name} sets no kmsKeyId)"
+    return Key(words, instead, "aws ec2 get-ebs-default-kms-key-id")
+
+
+def uses_default_key(about: ClaimView) -> bool:
+    """Whether EC2 could not use a key, and nothing around the claim names one."""
+    told = any(each.reason in {Reason.KEY_UNUSABLE, Reason.VOLUME_NOT_FOUND} for each in about.said)
+    parameters = about.storage_class.parameters if about.storage_class else None
+    named = any(each.lower() == _PARAMETER for each in parameters or {})
+    snapshot = about.snapshot.ebs if about.snapshot else None
+    has_source = about.source_claim is not None or (snapshot is not None and snapshot.encrypted)
+    return told and not named and not has_source and about.storage_class is not None
 
 
 def of_volume(volume: VolumeView) -> Key:

@@ -8,6 +8,7 @@ from provisioner.inspect.explain import controller_rules, reason_rules
 from provisioner.inspect.explain.attachment_rules import InEc2, stuck
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.controller_rules import Task
+from provisioner.inspect.explain.nodes import plugin_rules
 from provisioner.inspect.explain.pods.elsewhere_rules import out_of_service
 from provisioner.inspect.explain.view_rules import NodeView, View
 from provisioner.inspect.reading.node_kind_rules import takes_the_driver
@@ -199,56 +200,19 @@ def _registration(view: View, about: NodeView, node: Node) -> Chain | None:
     registered = registration(view, about)
     tainted = startup_taint_rules.is_waiting(node, view.driver)
     links: list[Link] = []
+    is_chosen = False
     if registered is None:
-        links += [*_plugin(about), _unregistered(view, about)]
+        absent = plugin_rules.absence(about, node)
+        links += [*plugin_rules.failure(about), *([absent.link] if absent else ())]
+        links.append(plugin_rules.unregistered(view, about, is_explained=bool(links)))
+        is_chosen = absent is not None and absent.is_chosen
     elif not registered.is_complete:
         links.append(_no_limit(view, about))
     if tainted:
         return _taint(view, about, links)
-    return Chain(tuple(links)) if links else None
-
-
-def _plugin(about: NodeView) -> Iterator[Link]:
-    """A plugin that is there and does not work."""
-    broken = [each for each in about.plugins if not each.is_ready]
-    for pod in broken[:1]:
-        waiting = pod.waiting
-        yield Link(
-            Cause.NODE_PLUGIN_FAILS,
-            f"The node plugin on node {about.name} does not work: pod {pod.key} is not ready.",
-            Proof(
-                f"pod {pod.key}, status",
-                f"{waiting.reason}: {waiting.message}" if waiting else pod.status.phase,
-            ),
-            next="kubelet, which restarts the plugin",
-            remedy="Look at the plugin's log and events.",
-            command=shell("kubectl -n {} logs {}", pod.metadata.namespace, pod.name),
-        )
-
-
-def _unregistered(view: View, about: NodeView) -> Link:
-    drivers = (about.csi_node.spec.drivers or ()) if about.csi_node else ()
-    has = ", ".join(each.name for each in drivers) or "none"
-    runs = bool(about.plugins)
-    plugins = ", ".join(each.key for each in about.plugins) or "none"
-    looked = view.read("pods")
-    return Link(
-        Cause.DRIVER_NOT_REGISTERED,
-        f"Driver {view.driver} is not registered on node {about.name}"
-        + (": no node plugin runs there." if looked and not runs else "."),
-        Proof(
-            f"csinode {about.name}, spec.drivers" + ("; pods of a node plugin" if looked else ""),
-            has + (f"; {plugins}" if looked else ""),
-        ),
-        next="the node plugin and kubelet, which register it"
-        if runs
-        else "you, or the DaemonSet's controller, which starts the node plugin",
-        remedy="Check that the plugin uses kubelet's own --root-dir, and look at its log."
-        if runs
-        else "Check that the DaemonSet of the node plugin exists, tolerates the node's taints and "
-        "selects its labels.",
-        command=shell("kubectl get pods -A --field-selector {}", f"spec.nodeName={about.name}"),
-    )
+    # Somebody has left the node out, which harms only pods that need volumes there.
+    waits = is_chosen and view.target.kind == "node"
+    return Chain(tuple(links), waits=waits) if links else None
 
 
 def _no_limit(view: View, about: NodeView) -> Link:

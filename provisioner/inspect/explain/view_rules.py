@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from provisioner.inspect.object_name_rules import ObjectName
 from provisioner.inspect.reading.controller_rules import OUR_HOLDER
 from provisioner.inspect.reading.kind_rules import WatchedPod, WatchedSnapshot
+from provisioner.inspect.reading.setup_kind_rules import Workload
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot
@@ -130,6 +131,7 @@ class ClaimView:
     Attributes:
         key: namespace/name.
         users: pods that name it and have not ended.
+        default_key: the account's KMS key for EBS; "" if it was not asked for, or is not told.
     """
 
     key: str
@@ -142,6 +144,7 @@ class ClaimView:
     snapshot: SnapshotView | None = None
     source_claim: Claim | None = None
     source_volume: PlacedVolume | None = None
+    default_key: str = ""
 
     @property
     def name(self) -> str:
@@ -164,7 +167,8 @@ class NodeView:
         region: in which EC2 was asked; "" for none.
         attachments: VolumeAttachments of the driver on it.
         attached: volumes that EC2 shows on the instance, by id.
-        plugins: pods of a node plugin of the driver on it.
+        plugins: pods of a node plugin of the driver on it; None if nobody has looked.
+        daemon_sets: of a node plugin; None if they were not read, which is for a missing one only.
     """
 
     name: str
@@ -176,7 +180,8 @@ class NodeView:
     attachments: tuple[Attachment, ...] = ()
     volume_of: Mapping[str, str] = field(default_factory=dict)
     attached: Mapping[str, Volume] = field(default_factory=dict)
-    plugins: tuple[WatchedPod, ...] = ()
+    plugins: tuple[WatchedPod, ...] | None = None
+    daemon_sets: tuple[Workload, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ _NO_ID = (
 _FAILURES = (apply.KEPT, apply.FAILED, apply.UNKNOWN)
 
 
-@click.command()
+@click.command(short_help="List volumes that no PersistentVolume names.")
 @click.option("--cluster-id", default="", help="Of a cluster that is gone.  [default: this one's]")
 @click.option(
     "--plan", "plan_path", type=click.Path(path_type=Path), help="Write the list to this new file."

@@ -17,7 +17,7 @@ from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import table
 
 
-@click.command()
+@click.command(short_help="Show how much of EBS's quotas is in use.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
 @target_options
 def quota(*, output: str, target: Target) -> None:

@@ -4,13 +4,14 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, chunks, one_of, pages, whole
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.modifications import Modifications
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
+from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.metrics import Metrics
@@ -22,6 +23,7 @@ from provisioner.model.volume import Instance, Volume
 from provisioner.region import find_region
 
 A = TypeVar("A")
+_DEFAULT_KEY = "GetEbsDefaultKmsKeyId"
 _READ_TIMEOUT_S = 10.0
 # Behind an EC2 that throttles or hangs, the rest of what is known is worth more than the wait.
 _PATIENCE_S = 20.0
@@ -42,6 +44,7 @@ class Cloud:
         self.calls = calls
         self.gaps: list[Gap] = [*gaps]
         self._metrics = metrics
+        self._sent_beside: Counter[str] = Counter()
 
     @classmethod
     async def connect(cls, cluster: Cluster, region: str | None) -> Self:
@@ -73,7 +76,7 @@ class Cloud:
 
     def sent(self) -> Mapping[str, int]:
         """How many calls were sent, by action."""
-        count: Counter[str] = Counter()
+        count = self._sent_beside.copy()
         for labels, value in self._outcomes():
             count[labels["action"]] += value
         return dict(sorted(count.items()))
@@ -153,6 +156,26 @@ class Cloud:
         if self.calls is None:
             return {}
         return await self._in_parts("DescribeSnapshots", ids, Snapshots(self.calls).look_for)
+
+    async def default_key(self) -> str:
+        """The KMS key of encrypted volumes for which nobody names one; "" if EC2 does not tell."""
+        if self.calls is None:
+            return ""
+        answer = await self.ask(_DEFAULT_KEY, self._beside(_DEFAULT_KEY), {})
+        return str(answer.get("KmsKeyId", ""))
+
+    async def _beside(self, action: str) -> Mapping[str, Any]:
+        """A call that the product's own client does not know.
+
+        Raises:
+            Ec2Error: refused, or not answered.
+        """
+        aws = await asyncio.to_thread(Aws.of_caller, self.region)
+        try:
+            return await aws.call("ec2", action)
+        finally:
+            self._sent_beside.update(aws.sent)
+            aws.close()
 
     async def _in_parts(
         self,

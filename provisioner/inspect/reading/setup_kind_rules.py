@@ -1,6 +1,5 @@
 """Kinds that say how a cluster is set up, cut down to what ``doctor`` looks at."""
 
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -8,7 +7,7 @@ import msgspec
 
 from provisioner.model.meta import KubeObject
 from provisioner.model.node import Node, NodeStatus
-from provisioner.model.node_affinity import matches, terms_of
+from provisioner.model.taint import Toleration
 
 
 class LeaseTerm(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -142,8 +141,15 @@ class PodTemplateSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_
     service_account_name: str = ""
     node_selector: dict[str, str] | None = None
     affinity: dict[str, Any] | None = None
+    tolerations: list[Toleration] | None = None
     host_network: bool = False
     containers: list[Container] | None = None
+
+    @property
+    def required_node_affinity(self) -> dict[str, Any]:
+        """A NodeSelector, {} for none."""
+        affinity = (self.affinity or {}).get("nodeAffinity") or {}
+        return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
 
 
 class PodTemplate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -182,14 +188,6 @@ class Workload(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     def account_name(self) -> str:
         """The ServiceAccount of its pods."""
         return self.spec.template.spec.service_account_name or "default"
-
-    def may_run_on(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether ``nodeSelector`` and the required node affinity let its pods run on a node."""
-        pods = self.spec.template.spec
-        affinity = (pods.affinity or {}).get("nodeAffinity") or {}
-        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-        selected = (pods.node_selector or {}).items() <= dict(labels).items()
-        return selected and (not required or matches(terms_of(required), labels, name))
 
 
 class EndpointConditions(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -37,7 +37,7 @@ def volumes(*, all_namespaces: bool, output: str, target: Target) -> None:
     carry_out(_show(target, output, shown))
 
 
-@click.command()
+@click.command(short_help="Show how often each volume may still be modified.")
 @_EVERYWHERE
 @_OUTPUT
 @target_options

@@ -133,14 +133,15 @@ class StrictEc2:
         return throttled
 
     def log(self, *actions: str, about: str = "") -> list[dict[str, Any]]:
-        """Return each call since ``control(log=True)``: at_s, action, key, params, outcome.
+        """Return each call since ``control(log=True)``: at_s, took_s, action, key, params, outcome.
 
         Args:
             actions: of these alone; of all, if none is named.
             about: only calls that have this text in a parameter.
 
         Returns:
-            what happened when; ``key`` is the access key that the call was signed with.
+            what happened when; ``key`` is the access key that the call was signed with, and
+            ``took_s`` is missing while it is under way.
         """
         query = urlencode({"log": 1, "action": ",".join(actions), "about": about})
         entries: list[dict[str, Any]] = self._ask(f"/_control?{query}")["log"]

@@ -6,6 +6,9 @@ from typing import Any
 from provisioner.sandbox.strict_ec2 import motos
 from provisioner.sandbox.strict_ec2.call import Call
 from provisioner.sandbox.strict_ec2.errors import Ec2Error
+from provisioner.sandbox.strict_ec2.render import reply
+
+_AWS_OWN = "alias/aws/ebs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,17 @@ def encryption_of(call: Call, source: Any = None) -> Encryption:
     key_id = named or (source.kms_key_id if inherited else None) or _default_key(call.backend)
     arn = _usable_key(call.backend, key_id)
     return Encryption(encrypted=True, key_id=arn or key_id, key_is_unusable=arn is None)
+
+
+def get_ebs_default_kms_key_id(call: Call) -> str:
+    """AWS's own key by its alias, until ModifyEbsDefaultKmsKeyId (moto's) has set another one.
+
+    Source: AWS CLI reference, get-ebs-default-kms-key-id and reset-ebs-default-kms-key-id.
+    """
+    chosen = call.backend.default_kms_key_id
+    aws_own = _usable_key(call.backend, _AWS_OWN)
+    key = chosen if chosen and chosen != aws_own else _AWS_OWN
+    return reply("GetEbsDefaultKmsKeyId", f"<kmsKeyId>{key}</kmsKeyId>")
 
 
 def _default_key(backend: Any) -> str:

@@ -142,7 +142,7 @@ class Front:
             world.throttled[action] += 1
             reply, outcome = _refusal(throttled()), "RequestLimitExceeded"
         if entry is not None:
-            entry["outcome"] = outcome
+            entry["outcome"], entry["took_s"] = outcome, world.now_s() - entry["at_s"]
         return reply
 
     async def _sleep(self) -> None:

@@ -181,11 +181,16 @@ async def instance_terminated(place: Place) -> AsyncIterator[str]:
 # -- nodes
 
 
-@broken("The node plugin does not run on the node", "DriverNotRegistered", section=Section.NODE)
+@broken(
+    "The DaemonSet of the node plugin does not select the node",
+    "NodePluginAbsent",
+    section=Section.NODE,
+    words=("does not select node",),
+)
 @asynccontextmanager
-async def no_plugin(place: Place) -> AsyncIterator[str]:
-    """It has never run there. Kubelet's event is written as kubelet writes it."""
-    async with _without_driver(place) as pod:
+async def not_selected(place: Place) -> AsyncIterator[str]:
+    """Kubelet's event is written as kubelet writes it."""
+    async with _without_driver(place) as pod, quiet_nodes.daemon_set(place, storage="ebs"):
         yield pod
 
 

@@ -107,6 +107,22 @@ async def start_plugin(place: Place, instance: Instance) -> None:
     await place.api.patch(f"{place.pods}/plugin/status", status)
 
 
+@contextlib.asynccontextmanager
+async def daemon_set(place: Place, **selector: str) -> AsyncIterator[None]:
+    """One of the stock node plugin, that tolerates nothing."""
+    labels = {"app": "ebs-csi-node"}
+    pods = {"nodeSelector": selector, "containers": [{"name": "main", "image": "main"}]}
+    template = {"metadata": {"labels": labels}, "spec": pods}
+    body = {
+        "metadata": {"name": "ebs-csi-node"},
+        "spec": {"selector": {"matchLabels": labels}, "template": template},
+    }
+    path = f"/apis/apps/v1/namespaces/{place.name}/daemonsets"
+    await place.api.create(path, body)
+    yield
+    await place.api.delete(f"{path}/ebs-csi-node")
+
+
 async def a_volume(place: Place, name: str = "data", zone: str = ZONE) -> Json:
     """A claim whose volume is made in a zone, at once; its persistent volume."""
     class_name = f"{place.name}-{zone}"

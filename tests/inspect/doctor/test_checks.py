@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from provisioner.inspect.doctor.check_rules import Check, Verdict, exit_status
 from provisioner.inspect.doctor.evidence_rules import LEASES_ELSEWHERE, Clock, Evidence, KeyTry, Try
@@ -24,7 +25,7 @@ from provisioner.model import tags
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject
-from provisioner.model.node import Node
+from provisioner.model.node import Node, NodeSpec
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.taint import Taint
 from provisioner.model.volume import AttachmentState, InstanceAttachment, VolumeState
@@ -878,3 +879,15 @@ def test_unchecked_reviews_are_a_warning_and_none_is_well():
     assert checked(some)["webhook-unchecked"].proof.endswith("3 for Overloaded")
     assert checked(some)["webhook-unchecked"].verdict is Verdict.WARNING
     assert checked(none)["webhook-unchecked"].verdict is Verdict.OK
+
+
+def test_a_taint_that_keeps_the_node_plugin_away_is_named():
+    other = structs.replace(
+        labelled("other"), spec=NodeSpec(taints=[Taint(key="gpu", effect="NoSchedule")])
+    )
+
+    found = on_nodes(other, daemon_sets=[plugin(tolerations=[])])
+    assert found.verdict is Verdict.FAILED
+    assert "does not tolerate taint gpu:NoSchedule" in found.proof
+    tolerant = on_nodes(other, daemon_sets=[plugin(tolerations=[{"operator": "Exists"}])])
+    assert "tolerate taint" not in tolerant.proof

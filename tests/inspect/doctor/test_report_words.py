@@ -12,6 +12,7 @@ from provisioner.inspect.doctor.report_words import (
     split,
     summary,
 )
+from provisioner.inspect.terminal.call_words import listed
 
 ODD = 'a \x1b[31m"<&> b'
 CHECKS = [
@@ -41,7 +42,12 @@ def test_what_is_well_takes_one_line():
 
 
 def test_the_summary_counts():
-    assert summary(CHECKS) == "5 checks: 1 failed, 1 warning, 1 unknown, 1 skipped, 1 ok"
+    verdicts = "5 checks: 1 failed, 1 warning, 1 unknown, 1 skipped, 1 ok"
+    assert summary(CHECKS, {}) == f"{verdicts}; no calls to AWS"
+    assert summary(CHECKS, {"DescribeVolumes": 1}) == f"{verdicts}; 1 call to AWS"
+    calls = {"DescribeVolumes": 3, "DescribeInstances": 1}
+    assert summary(CHECKS, calls) == f"{verdicts}; 4 calls to AWS"
+    assert listed(calls) == "4 calls to AWS: DescribeInstances 1, DescribeVolumes 3"
 
 
 def test_json_has_every_check():
@@ -66,7 +72,7 @@ def test_junit_can_be_parsed_and_counts():
 
 
 def test_no_check_is_a_report_too():
-    assert summary([]) == "0 checks: 0 failed, 0 warning, 0 unknown, 0 skipped, 0 ok"
+    assert summary([], {}).startswith("0 checks: 0 failed, 0 warning, 0 unknown, 0 skipped, 0 ok")
     assert ET.fromstring(as_junit([])).get("tests") == "0"  # noqa: S314 -- our own
 
 

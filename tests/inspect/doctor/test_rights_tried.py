@@ -8,6 +8,7 @@ import pytest
 from provisioner.inspect.doctor import probes
 from provisioner.inspect.doctor.check_rules import Verdict
 from provisioner.inspect.doctor.right_rules import Samples, attempts, verdict
+from provisioner.inspect.doctor.tries import try_it
 from provisioner.inspect.reading.aws import Aws
 from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.sandbox.strict_ec2.client import StrictEc2
@@ -69,7 +70,7 @@ async def test_all_actions_are_allowed_and_nothing_changes(
     aws = Aws.of_caller("us-east-1")
     try:
         refused = await probes.why_no_tries(aws)
-        tried = [await probes.try_it(aws, each) for each in attempts(samples)]
+        tried = [await try_it(aws, each) for each in attempts(samples)]
     finally:
         aws.close()
         after = what_is_there(ec2)

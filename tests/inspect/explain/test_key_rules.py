@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.inspect.explain import key_rules
 from provisioner.inspect.explain.chain_rules import Link
 from provisioner.inspect.explain.view_rules import SnapshotView
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
@@ -49,6 +50,28 @@ def test_without_a_kmskeyid_the_default_key_is_named_and_nothing_is_to_be_correc
     assert "sets no kmsKeyId" in link.sentence
     assert "modify-ebs-default-kms-key-id" in link.remedy
     assert link.command.startswith("aws ec2 get-ebs-default-kms-key-id")
+
+
+def test_the_default_key_is_named_where_ec2_tells_it():
+    link = of_answer("EC2 answered KMSKeyNotFound: no such key", default_key=KEY)
+    assert f"KMS key {KEY} (the account's default KMS key for EBS in us-east-1: " in link.sentence
+    assert "modify-ebs-default-kms-key-id" in link.remedy
+    assert link.command == f"aws kms describe-key --key-id {KEY} --region us-east-1"
+
+
+@pytest.mark.parametrize(
+    ("claim", "asks"),
+    [
+        ({"said": (refused(Reason.KEY_UNUSABLE),)}, True),
+        ({"said": (refused(Reason.VOLUME_NOT_FOUND),)}, True),
+        ({"said": (refused(Reason.KEY_UNUSABLE),), **with_key("KMSKEYID")}, False),
+        ({"said": (refused(Reason.QUOTA_EXCEEDED),)}, False),
+        ({}, False),
+        ({"said": (refused(Reason.KEY_UNUSABLE),), "storage_class": None}, False),
+    ],
+)
+def test_the_default_key_is_asked_for_only_if_it_may_be_the_one(claim: Any, *, asks: bool):
+    assert key_rules.uses_default_key(claim_view(**claim)) is asks
 
 
 def test_an_encrypted_snapshot_brings_its_own_key():

@@ -185,6 +185,7 @@ def node_view(**changes: Any) -> NodeView:
         "csi_node": csi_node_of(),
         "instance": Instance(INSTANCE, ZONE, "running", "m5.large"),
         "asked": True,
+        "plugins": (),
     }
     known = usual | changes
     return NodeView(known.pop("name", NODE), **known)

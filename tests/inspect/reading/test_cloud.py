@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.inspect.reading import cloud as module
+from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
@@ -105,3 +108,39 @@ async def test_only_answers_count_as_answers():
 
     assert cloud.sent() == {"DescribeVolumes": 4}
     assert cloud._answered() == 1
+
+
+class Account:
+    """AWS as boto3 has it; it tells the default key, or refuses to."""
+
+    def __init__(self, *, refuses: bool) -> None:
+        self.refuses = refuses
+        self.sent: Counter[str] = Counter()
+        self.is_closed = False
+
+    async def call(self, _service: str, action: str) -> dict[str, str]:
+        self.sent[action] += 1
+        if self.refuses:
+            raise Ec2Error(Reason.PERMISSION_DENIED, "not authorized", action=action)
+        return {"KmsKeyId": "alias/aws/ebs"}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_the_default_key_is_told_or_the_missing_right_is(
+    monkeypatch: pytest.MonkeyPatch, *, refuses: bool
+):
+    account = Account(refuses=refuses)
+    monkeypatch.setattr(Aws, "of_caller", lambda _: account)
+    looking = Cloud(cast("Any", SimpleNamespace(region="us-east-1")), Metrics())
+
+    assert await looking.default_key() == ("" if refuses else "alias/aws/ebs")
+    assert [each.what for each in looking.gaps] == ["GetEbsDefaultKmsKeyId"] * refuses
+    assert looking.sent() == {"GetEbsDefaultKmsKeyId": 1}
+    assert account.is_closed
+
+
+async def test_a_cloud_that_cannot_be_asked_has_no_default_key():
+    assert await Cloud(None, Metrics()).default_key() == ""

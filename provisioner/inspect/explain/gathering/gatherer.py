@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.explain import snapshot_rules
+from provisioner.inspect.explain import key_rules, snapshot_rules
 from provisioner.inspect.explain.gathering import told
 from provisioner.inspect.explain.gathering.controller import controller
 from provisioner.inspect.explain.gathering.node import node_view
@@ -227,13 +227,16 @@ class Gatherer:
             for each in conditions
             if each.message
         )
-        return replace(
+        found = replace(
             sources,
             storage_class=storage_class,
             attributes_class=attributes_class,
             said=(*said, *of_status),
             volume=volume,
         )
+        if volume is None and key_rules.uses_default_key(found):
+            return replace(found, default_key=await self._cloud.default_key())
+        return found
 
     async def _sources(self, view: ClaimView, claim: Claim) -> ClaimView:
         """What its volume would be made from, as long as it has none."""

@@ -9,6 +9,9 @@ from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controller_rules import is_ours
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.kinds import WATCHED_PODS
+from provisioner.inspect.reading.node_plugin_rules import node_plugins
+from provisioner.inspect.reading.setup_kind_rules import Workload
+from provisioner.inspect.reading.setup_kinds import DAEMON_SETS
 from provisioner.kube.resources import ATTACHMENTS, CSI_NODES, NODES, PERSISTENT_VOLUMES
 from provisioner.model.attachment import Attachment
 from provisioner.model.ids import is_instance_id
@@ -31,6 +34,7 @@ async def node_view(
         _attachments(cluster, driver, name) if whole else asyncio.sleep(0, ()),
         _plugins(cluster, name),
     )
+    is_registered = csi_node is not None and csi_node.driver(driver) is not None
     volume_of = {each.name: await _volume_of(cluster, driver, each) for each in attachments}
     attached = await cloud.volumes(volume_of.values()) if volume_of else {}
     return NodeView(
@@ -47,7 +51,8 @@ async def node_view(
             for volume_id, volume in attached.items()
             if volume.on(instance_id) is not None
         },
-        plugins=tuple(plugins),
+        plugins=None if cluster.misses(WATCHED_PODS) else tuple(plugins),
+        daemon_sets=None if is_registered or plugins else await _daemon_sets(cluster),
     )
 
 
@@ -60,6 +65,12 @@ async def _plugins(cluster: Cluster, name: str) -> list[WatchedPod]:
     """Pods of a node plugin, ours or the stock driver's, on a node."""
     pods = await cluster.every(WATCHED_PODS, field_selector=f"spec.nodeName={name}")
     return [e for e in pods if is_ours(e, "node") or e.labels.get("app") == _STOCK_PLUGIN]
+
+
+async def _daemon_sets(cluster: Cluster) -> tuple[Workload, ...] | None:
+    """Those of a node plugin; None if they cannot be read."""
+    every = await cluster.every(DAEMON_SETS)
+    return None if cluster.misses(DAEMON_SETS) else tuple(node_plugins(every))
 
 
 async def _volume_of(cluster: Cluster, driver: str, attachment: Attachment) -> str:

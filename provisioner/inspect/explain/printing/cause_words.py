@@ -51,6 +51,8 @@ MEANING: dict[Cause, str] = {
     Cause.NODE_GONE: "The Node no longer exists.",
     Cause.NODE_NOT_READY: "The kubelet of the node does not report, or reports a problem.",
     Cause.NODE_PLUGIN_FAILS: "The node plugin's pod on the node is not ready.",
+    Cause.NODE_PLUGIN_ABSENT: "No node plugin runs on the node: its DaemonSet does not select the "
+    "node or does not tolerate its taints, or there is none.",
     Cause.DRIVER_NOT_REGISTERED: "The driver is not registered on the node.",
     Cause.STARTUP_TAINT: "The node keeps the taint that waits for the node plugin.",
     Cause.LIMIT_UNKNOWN: "The driver is registered without a number of volumes.",
@@ -124,6 +126,8 @@ REMEDY: dict[Cause, str] = {
     Cause.NODE_GONE: "Delete the pod, so that it starts on another node.",
     Cause.NODE_NOT_READY: "Look at the node's conditions and at its kubelet.",
     Cause.NODE_PLUGIN_FAILS: "Look at the log of the node plugin's pod.",
+    Cause.NODE_PLUGIN_ABSENT: "Let the DaemonSet select the node and tolerate its taints, or keep "
+    "pods with EBS volumes off the node.",
     Cause.DRIVER_NOT_REGISTERED: "Look at the node plugin's pod on the node; it registers the "
     "driver.",
     Cause.STARTUP_TAINT: "Correct what keeps the node plugin from starting there.",

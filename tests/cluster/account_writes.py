@@ -1,0 +1,315 @@
+"""What our accounts write, each in one way that a policy of the manifests is about.
+
+``test_account_writes`` sends each of them, and shows that each clause of the policies decides one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from provisioner.model.driver import EBS_DRIVER
+from tests.cluster.accounts import CONTROLLER, WEBHOOK
+from tests.cluster.hands import ATTACHMENTS, PVS, claims_of
+from tests.cluster.static import ZONE, pinned
+
+Json = dict[str, Any]
+
+NAME = "account-writes"
+"""Of the namespace, and of each object, that the writes are about."""
+RELEASER = "the controller with manifests/release-dead-nodes"
+ADMINISTRATOR = "the administrator"
+
+NODES = "/api/v1/nodes"
+SNAPSHOTS = f"/apis/snapshot.storage.k8s.io/v1/namespaces/{NAME}/volumesnapshots"
+CONTENTS = "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"
+NODE = f"{NODES}/{NAME}"
+VOLUME, DIRECTORY, SHARE, GUARDED, INLINE = (
+    f"{PVS}/{NAME}-{each}" for each in ("ebs", "directory", "share", "guarded", "inline")
+)
+CLAIM = f"{claims_of(NAME)}/{NAME}"
+ATTACHMENT = f"{ATTACHMENTS}/{NAME}"
+SNAPSHOT, CONTENT = f"{SNAPSHOTS}/{NAME}", f"{CONTENTS}/{NAME}"
+
+EBS: Json = {"driver": EBS_DRIVER, "volumeHandle": "vol-0123"}
+SHARED: Json = {"csi": {"driver": "share.csi.test", "volumeHandle": "//server/share"}}
+HOST_PATH: Json = {"hostPath": {"path": "/"}}
+IN_TREE: Json = {"awsElasticBlockStore": {"volumeID": "vol-0123"}}
+SECRET: Json = {"namespace": "shop", "name": "password"}
+SECRET_REFS = (
+    *("controllerPublishSecretRef", "controllerExpandSecretRef"),
+    *("nodeStageSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"),
+)
+# The garbage collector deletes what has no owner that exists.
+OWNER: Json = {"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "1-2-3"}
+ORPHANED: Json = {"metadata": {"ownerReferences": [OWNER]}}
+FINALIZER: Json = {"metadata": {"finalizers": ["example.com/mine"]}}
+FOREIGN = "example.com/kept"
+STARTUP = f"{EBS_DRIVER}/agent-not-ready"
+UNINITIALIZED = "node.cloudprovider.kubernetes.io/uninitialized"
+OUT_OF_SERVICE = "node.kubernetes.io/out-of-service"
+
+
+def a_volume(name: str, **spec: Json) -> Json:
+    return {
+        "metadata": {
+            "name": f"{NAME}-{name}",
+            "labels": {FOREIGN: "1", ZONE: "us-east-1a"},
+            "annotations": {FOREIGN: "1"},
+        },
+        "spec": {
+            "capacity": {"storage": "4Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            # Not that of the claim: the two are not to be bound to each other.
+            "storageClassName": f"{NAME}-volumes",
+            "mountOptions": ["noatime"],
+            **spec,
+        },
+    }
+
+
+def labels(**changed: str | None) -> Json:
+    return {"metadata": {"labels": changed}}
+
+
+def notes(**changed: str | None) -> Json:
+    return {"metadata": {"annotations": changed}}
+
+
+def taint(key: str, effect: str = "NoSchedule") -> Json:
+    return {"key": key, "effect": effect}
+
+
+SPECIMENS: dict[str, Json] = {
+    NODE: {
+        "metadata": {"name": NAME, "labels": {FOREIGN: "1"}, "annotations": {FOREIGN: "1"}},
+        # The first taints, in this order: the writes below name them by their index.
+        "spec": {
+            "unschedulable": True,
+            "taints": [taint(STARTUP), taint(UNINITIALIZED), taint(FOREIGN)],
+        },
+    },
+    VOLUME: a_volume("ebs", csi=EBS),
+    INLINE: a_volume("inline", **IN_TREE),
+    GUARDED: a_volume("guarded", csi=EBS | dict.fromkeys(SECRET_REFS, SECRET)),
+    DIRECTORY: a_volume("directory", **HOST_PATH),
+    SHARE: a_volume("share", **SHARED),
+    CLAIM: {
+        "metadata": {"name": NAME},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": NAME,
+            "resources": {"requests": {"storage": "4Gi"}},
+        },
+    },
+    ATTACHMENT: {
+        "metadata": {"name": NAME},
+        "spec": {
+            "attacher": "policies.ebs.test",
+            "nodeName": NAME,
+            "source": {"persistentVolumeName": NAME},
+        },
+    },
+    SNAPSHOT: {
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshot",
+        "metadata": {"name": NAME},
+        "spec": {
+            "volumeSnapshotClassName": NAME,
+            "source": {"persistentVolumeClaimName": NAME},
+        },
+    },
+    CONTENT: {
+        "apiVersion": "snapshot.storage.k8s.io/v1",
+        "kind": "VolumeSnapshotContent",
+        "metadata": {"name": NAME},
+        "spec": {
+            "deletionPolicy": "Retain",
+            "driver": "policies.ebs.test",
+            "source": {"snapshotHandle": "snap-0123"},
+            "volumeSnapshotRef": {"name": "gone", "namespace": NAME},
+        },
+    },
+}
+
+Answer = Literal["a policy refuses it", "the API server refuses it", "it is accepted"]
+REFUSED: Answer = "a policy refuses it"
+INVALID: Answer = "the API server refuses it"
+ACCEPTED: Answer = "it is accepted"
+
+
+@dataclass(frozen=True)
+class Write:
+    """One request: a dict is a merge patch, a list a JSON patch, except of a POST."""
+
+    answer: Answer
+    account: str
+    what: str
+    path: str
+    body: Any = None
+    method: str = "PATCH"
+
+    def __str__(self) -> str:
+        return f"{self.account}: {self.what}: {self.answer}"
+
+
+def on_nodes() -> Iterator[Write]:
+    def writes(answer: Answer, what: str, body: Any, account: str = CONTROLLER) -> Write:
+        return Write(answer, account, what, NODE, body)
+
+    def add(*taints: Json) -> list[Json]:
+        return [{"op": "add", "path": "/spec/taints/-", "value": each} for each in taints]
+
+    def remove(index: int, key: str) -> list[Json]:
+        path = f"/spec/taints/{index}"
+        return [
+            {"op": "test", "path": f"{path}/key", "value": key},
+            {"op": "remove", "path": path},
+        ]
+
+    yield writes(REFUSED, "adds a foreign taint", add(taint("example.com/mine")))
+    yield writes(REFUSED, "removes a foreign taint", remove(2, FOREIGN))
+    yield writes(REFUSED, "adds a startup taint", add(taint(STARTUP, "NoExecute")))
+    yield writes(REFUSED, "evicts the pods", add(taint(OUT_OF_SERVICE, "NoExecute")))
+    evicts = add(taint(OUT_OF_SERVICE, "NoExecute"))
+    yield writes(ACCEPTED, "evicts the pods", evicts, RELEASER)
+    yield writes(REFUSED, "adds a startup taint", add(taint(STARTUP, "NoExecute")), RELEASER)
+    started = [*remove(1, UNINITIALIZED), *remove(0, STARTUP)]
+    yield writes(ACCEPTED, "removes the startup taints", started)
+
+    for kind, changed in (("label", labels), ("annotation", notes)):
+        yield writes(REFUSED, f"adds a foreign {kind}", changed(**{"example.com/mine": "1"}))
+        yield writes(REFUSED, f"changes a foreign {kind}", changed(**{FOREIGN: "2"}))
+        yield writes(REFUSED, f"removes a foreign {kind}", changed(**{FOREIGN: None}))
+    role = labels(**{"node-role.kubernetes.io/control-plane": ""})
+    yield writes(REFUSED, "makes it a control plane's", role)
+    zone = {ZONE: "z", "topology.kubernetes.io/region": "r"}
+    yield writes(
+        ACCEPTED, "names its zone", labels(**zone, **{"node.kubernetes.io/instance-type": "t"})
+    )
+    own = {"ebs-provisioner.io/attachment-limit": "2", "ebs-provisioner.io/out-of-service-for": "i"}
+    yield writes(ACCEPTED, "writes its own annotations", notes(**own))
+
+    yield writes(REFUSED, "uncordons it", {"spec": {"unschedulable": None}})
+    pods = {"podCIDR": "10.9.0.0/24", "podCIDRs": ["10.9.0.0/24"]}
+    yield writes(REFUSED, "gives it addresses of pods", {"spec": pods})
+    yield writes(ACCEPTED, "names its instance", {"spec": {"providerID": "aws:///z/i-0123"}})
+    yield writes(REFUSED, "holds it by a finalizer", FINALIZER)
+    yield writes(REFUSED, "has it deleted by an owner", ORPHANED)
+    cordoned = {"spec": {"unschedulable": None}} | labels(role="")
+    yield writes(ACCEPTED, "uncordons and labels it", cordoned, ADMINISTRATOR)
+
+
+def on_volumes() -> Iterator[Write]:
+    def creates(answer: Answer, what: str, account: str = CONTROLLER, **source: Json) -> Write:
+        return Write(answer, account, f"creates {what}", PVS, a_volume("new", **source), "POST")
+
+    yield creates(REFUSED, "a volume of a node's directory", **HOST_PATH)
+    yield creates(ACCEPTED, "a volume of a node's directory", ADMINISTRATOR, **HOST_PATH)
+    yield creates(REFUSED, "an NFS volume", nfs={"server": "evil.example", "path": "/"})
+    yield creates(REFUSED, "a volume of another driver", **SHARED)
+    for ref in SECRET_REFS:
+        yield creates(REFUSED, f"a volume with a {ref}", csi=EBS | {ref: SECRET})
+    yield creates(ACCEPTED, "a volume", csi=EBS)
+    yield creates(ACCEPTED, "an in-tree volume", **IN_TREE)
+
+    for path, name in ((DIRECTORY, "a node's directory"), (SHARE, "another driver")):
+        note = notes(a="b")
+        yield Write(REFUSED, CONTROLLER, f"annotates a volume of {name}", path, note)
+        yield Write(REFUSED, CONTROLLER, f"deletes a volume of {name}", path, None, method="DELETE")
+    for path, name in ((VOLUME, "a volume"), (INLINE, "an in-tree volume")):
+        yield Write(ACCEPTED, CONTROLLER, f"deletes {name}", path, None, method="DELETE")
+    yield from of_a_volume(CONTROLLER)
+    affinity = {"spec": {"nodeAffinity": pinned("us-east-1a")}}
+    yield Write(REFUSED, CONTROLLER, "gives a volume an affinity", VOLUME, affinity)
+    grown = {"spec": {"capacity": {"storage": "8Gi"}, "volumeAttributesClassName": "fast"}}
+    marked = {"metadata": {"finalizers": ["a.test/b"], "annotations": {"a": "b"}}}
+    for path, name in ((VOLUME, "a volume"), (GUARDED, "a volume with Secrets")):
+        yield Write(ACCEPTED, CONTROLLER, f"grows and marks {name}", path, grown | marked)
+
+
+def of_a_volume(account: str) -> Iterator[Write]:
+    """What neither account may write of a volume that exists."""
+
+    def writes(answer: Answer, what: str, body: Json, path: str = VOLUME) -> Write:
+        return Write(answer, account, f"changes {what} of a volume", path, body)
+
+    for what, change in {
+        "the claim": {"claimRef": {"namespace": "shop", "name": "mine"}},
+        "the reclaim policy": {"persistentVolumeReclaimPolicy": "Delete"},
+        "the access modes": {"accessModes": ["ReadWriteMany"]},
+        "the class": {"storageClassName": "mine"},
+        "the mount options": {"mountOptions": ["suid"]},
+        "the last mount option": {"mountOptions": None},
+        "the Secret for growing": {"csi": {"controllerExpandSecretRef": SECRET}},
+    }.items():
+        yield writes(REFUSED, what, {"spec": change})
+    yield writes(REFUSED, "the owner", ORPHANED)
+    yield writes(INVALID, "the id", {"spec": {"csi": {"volumeHandle": "vol-4567"}}})
+    moved = {"spec": {"awsElasticBlockStore": {"volumeID": "vol-4567"}}}
+    yield writes(INVALID, "the in-tree id", moved, INLINE)
+    yield writes(INVALID, "the mode", {"spec": {"volumeMode": "Block"}})
+
+
+def on_requests() -> Iterator[Write]:
+    def writes(answer: Answer, what: str, path: str, body: Json) -> Write:
+        return Write(answer, CONTROLLER, what, path, body)
+
+    objects = {
+        "a claim": CLAIM,
+        "a claim's status": f"{CLAIM}/status",
+        "an attachment": ATTACHMENT,
+        "a VolumeSnapshot": SNAPSHOT,
+        "a VolumeSnapshotContent": CONTENT,
+    }
+    for name, path in objects.items():
+        yield writes(REFUSED, f"has {name} deleted by an owner", path, ORPHANED)
+    owned = Write(ACCEPTED, ADMINISTRATOR, "gives a claim an owner", CLAIM, ORPHANED)
+    yield owned
+    yield writes(REFUSED, "binds a claim", CLAIM, {"spec": {"volumeName": "somebodys"}})
+    changed = {"spec": {"volumeSnapshotClassName": "mine"}}
+    yield writes(REFUSED, "changes the class of a VolumeSnapshot", SNAPSHOT, changed)
+    deleted = {"spec": {"deletionPolicy": "Delete"}}
+    yield writes(REFUSED, "changes what becomes of a snapshot", CONTENT, deleted)
+    moved = {"spec": {"nodeName": "another"}}
+    yield writes(INVALID, "moves an attachment to another node", ATTACHMENT, moved)
+
+    marked = {"metadata": {"finalizers": ["a.test/b"], "annotations": {"a": "b"}}}
+    for name in ("a claim", "an attachment", "a VolumeSnapshot", "a VolumeSnapshotContent"):
+        yield writes(ACCEPTED, f"marks {name}", objects[name], marked)
+    resizing = {"status": {"conditions": [{"type": "Resizing", "status": "True"}]}}
+    yield writes(ACCEPTED, "says that a claim grows", f"{CLAIM}/status", resizing)
+    attached = {"status": {"attached": True}}
+    yield writes(ACCEPTED, "says that a volume is attached", f"{ATTACHMENT}/status", attached)
+    taken = {"status": {"readyToUse": False}}
+    yield writes(ACCEPTED, "says that a snapshot is taken", f"{CONTENT}/status", taken)
+
+
+def of_the_webhook() -> Iterator[Write]:
+    def writes(answer: Answer, what: str, body: Json, account: str = WEBHOOK) -> Write:
+        return Write(answer, account, what, VOLUME, body)
+
+    yield from of_a_volume(WEBHOOK)
+    yield writes(REFUSED, "grows a volume", {"spec": {"capacity": {"storage": "8Gi"}}})
+    fast = {"spec": {"volumeAttributesClassName": "fast"}}
+    yield writes(REFUSED, "gives a volume another performance", fast)
+    yield writes(REFUSED, "annotates a volume", notes(a="b"))
+    yield writes(REFUSED, "holds a volume by a finalizer", FINALIZER)
+    yield writes(REFUSED, "adds a foreign label to a volume", labels(app="mine"))
+    yield writes(REFUSED, "changes a foreign label of a volume", labels(**{FOREIGN: "2"}))
+    yield writes(REFUSED, "removes a foreign label of a volume", labels(**{FOREIGN: None}))
+    zones = {
+        **{f"topology.kubernetes.io/{each}": each for each in ("zone", "region")},
+        **{f"failure-domain.beta.kubernetes.io/{each}": each for each in ("zone", "region")},
+        "topology.ebs.csi.aws.com/zone": "zone",
+    }
+    pinned_there = {"spec": {"nodeAffinity": pinned("us-east-1a")}}
+    yield writes(ACCEPTED, "says where a volume is", labels(**zones) | pinned_there)
+    yield writes(ACCEPTED, "removes the zone of a volume", labels(**{ZONE: None}))
+    grown = {"spec": {"capacity": {"storage": "8Gi"}}}
+    yield writes(ACCEPTED, "grows a volume", grown | notes(a="b"), ADMINISTRATOR)
+
+
+WRITES = [*on_nodes(), *on_volumes(), *on_requests(), *of_the_webhook()]
