@@ -196,6 +196,12 @@ def commands() -> None:
     help="Release volumes of nodes whose EC2 instances are terminated, without the usual wait.",
 )
 @click.option(
+    "--volume-moves/--no-volume-moves",
+    default=False,
+    show_default=True,
+    help="Alpha: give claims other volumes with the same data, as VolumeMoves ask.",
+)
+@click.option(
     "--volume-costs/--no-volume-costs",
     default=False,
     show_default=True,
@@ -229,13 +235,12 @@ def controller(
     orphan_min_age: float,
     initialize_nodes: bool,
     release_dead_nodes: bool,
+    volume_moves: bool,
     volume_costs: bool,
     log_format: str,
     log_level: str,
 ) -> None:
-    """Run the controller.
-
-    It creates, attaches, modifies, snapshots and deletes volumes.
+    """Run the controller, which creates, attaches, modifies, snapshots and deletes volumes.
 
     Each option can be set by an environment variable: EBS_PROVISIONER_CONTROLLER_ and the option's
     name in capitals, such as EBS_PROVISIONER_CONTROLLER_CLUSTER_ID.
@@ -261,6 +266,7 @@ def controller(
         orphan_min_age_s=orphan_min_age,
         initialize_nodes=initialize_nodes,
         release_dead_nodes=release_dead_nodes,
+        volume_moves=volume_moves,
         volume_costs=volume_costs,
     )
     from provisioner.controller import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second

@@ -15,10 +15,10 @@ from pathlib import Path
 from provisioner.inspect.explain.printing import cause_words
 from provisioner.model import reasons
 from provisioner.node.mounting import rules
-from tests import messages
+from tests import messages, move_states
 from tests.cluster.broken import table as broken_clusters
 from tests.conformance import rule_tables, run_tables
-from tests.documents import DOCS
+from tests.documents import DOCS, ROOT
 from tests.e2e import claims
 from tests.inspect.explain import example
 
@@ -34,8 +34,18 @@ class Table:
     make: Callable[[], str]
 
 
+_CONTROLLER, _MOVING = "provisioner/controller", "provisioner/controller/moving"
+_STORIES = sorted(
+    f"{_CONTROLLER}/{path.name}"
+    for path in (ROOT / _CONTROLLER).iterdir()
+    if path.suffix == ".py" or (path / "__init__.py").exists()
+)
 MESSAGES = {
-    "controller": ("provisioner/controller", "provisioner/classes"),
+    "controller": (
+        *(each for each in _STORIES if each != _MOVING),
+        "provisioner/classes",
+    ),
+    "moving": (_MOVING,),
     "node": ("provisioner/node",),
     "webhook": ("webhook",),
     # Commands that look explain what they say; of them, the webhook repeats only `class check`.
@@ -57,6 +67,7 @@ TABLES = (
     Table("broken clusters", DOCS / "reference/causes.md", broken_clusters.broken),
     Table("symptoms", DOCS / "troubleshooting.md", broken_clusters.sections),
     Table("healthy clusters", DOCS / "reference/causes.md", broken_clusters.healthy_ways),
+    Table("phases of a move", DOCS / "move.md", move_states.markdown),
     Table("e2e claims", DOCS / "reference/e2e.md", claims.markdown),
     *(
         Table(

@@ -146,6 +146,7 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--release-dead-nodes", "true", {"release_dead_nodes": True}),
     ("--initialize-nodes", "true", {"initialize_nodes": True}),
     ("--volume-costs", "true", {"volume_costs": True}),
+    ("--volume-moves", "true", {"volume_moves": True}),
 ]
 # Options that do nothing without another one.
 NEEDED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -160,6 +161,7 @@ FLAGS = {
     "--reconcile-extra-tags": "--reconcile-extra-tags",
     "--release-dead-nodes": "--release-dead-nodes",
     "--volume-costs": "--volume-costs",
+    "--volume-moves": "--volume-moves",
 }
 
 

@@ -39,7 +39,7 @@ def told(title: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("title", "names"),
     [
-        ("Controller", ("rbac.yaml", "release-dead-nodes/rbac.yaml")),
+        ("Controller", ("rbac.yaml", "release-dead-nodes/rbac.yaml", "volume-moves/rbac.yaml")),
         ("Node plugin", ("node/rbac.yaml",)),
         ("Webhook", ("webhook/rbac.yaml",)),
     ],

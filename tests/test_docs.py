@@ -38,6 +38,7 @@ PAGES = {
         "image",
         "install-helm",
         "migrate",
+        "move",
         "upgrading",
         "storage-classes",
         "volumes",
@@ -54,7 +55,10 @@ PAGES = {
             *("ec2-rules", "conformance-aws", "chart-values"),
         )
     ),
-    *(f"reference/messages/{name}" for name in ("controller", "node", "webhook", "shared")),
+    *(
+        f"reference/messages/{name}"
+        for name in ("controller", "moving", "node", "webhook", "shared")
+    ),
     *(
         f"design/{name}"
         for name in (

@@ -68,14 +68,19 @@ ALLOWED: dict[str, set[str]] = {
         *("controller.shared", "kube", "ec2", "classes"),
     },
     "controller.attaching": {"controller.shared", "kube", "ec2"},
+    # Its volumes are made like all others.
+    "controller.moving": {
+        *("controller.claims", "controller.placement", "controller.provisioning"),
+        *("controller.shared", "kube", "ec2", "classes"),
+    },
     "controller.snapshotting": {"controller.shared", "kube", "ec2"},
     # A new volume is no orphan while the attempt that made it is under way.
     "controller.deleting": {"controller.provisioning", "controller.shared", "kube"},
     "controller.nodes": {"controller.shared", "kube", "ec2"},
     "controller.app": {
         *("controller.attaching", "controller.costs", "controller.deleting"),
-        *("controller.modifying", "controller.nodes", "controller.ownership"),
-        "controller.provisioning",
+        *("controller.modifying", "controller.moving", "controller.nodes"),
+        *("controller.ownership", "controller.provisioning"),
         *("controller.shared", "controller.snapshotting", "controller.tagging"),
         *("kube", "ec2", "process", "region"),
     },

@@ -96,7 +96,8 @@ def test_every_file_is_applied():
 
 
 def test_the_rights_are_exactly_those_that_the_code_uses():
-    on_demand = granted_by(dead_nodes("ClusterRole"))
+    moves = yaml.safe_load_all((MANIFESTS / "volume-moves" / "rbac.yaml").read_text())
+    on_demand = granted_by(dead_nodes("ClusterRole")) | granted_by(next(moves))
 
     assert granted("ClusterRole") | granted("Role") | on_demand == kubernetes_rights(PACKAGE)
 

@@ -23,6 +23,7 @@ from provisioner.controller.costs.flow import VolumeCosts
 from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.modifying.flow import Modifier
+from provisioner.controller.moving.flow import Mover
 from provisioner.controller.nodes.dead_node import DeadNodes
 from provisioner.controller.nodes.flow import AgentTaint, AttachmentLimits
 from provisioner.controller.nodes.initialize import NodeInitializer
@@ -107,6 +108,7 @@ class Controller:
         self.extra_tags = ExtraTags(services)
         self.orphans = OrphanSweep(services, self.provisioner.creations)
         self.volume_costs = VolumeCosts(services, calls.region)
+        self.mover = Mover(services) if settings.volume_moves else None
         calls.may_change, calls.confirm_gone = self.still_leading, self.aws_access.confirm_gone
 
     @property
@@ -116,6 +118,7 @@ class Controller:
             *(self.provisioner, self.deleter, self.attacher, self.modifier, self.snapshotter),
             *(self.provisioner.sources.finalizers, self.agent_taint),
             *(self.attachment_limits, self.node_initializer),
+            *([self.mover] if self.mover is not None else []),
         ]
 
     @property
@@ -159,8 +162,9 @@ class Controller:
                 for task in lasting:
                     task.cancel()
                 await asyncio.gather(*lasting, return_exceptions=True)
-                for each in (self.services, self.provisioner):
-                    await each.close()
+                for each in (self.services, self.provisioner, self.mover):
+                    if each is not None:
+                        await each.close()
                 if self.settings.leader_elect:
                     await self.leases.release()
         if self._unusable is not None:

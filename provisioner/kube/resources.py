@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+from provisioner.model import volume_move
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.meta import KubeObject
@@ -12,6 +13,7 @@ from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
+from provisioner.model.volume_move import VolumeMove
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
     VolumeSnapshotClass,
@@ -97,6 +99,9 @@ SNAPSHOT_CONTENTS = Resource(
 )
 SNAPSHOT_CLASSES = Resource(
     _SNAPSHOT, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", VolumeSnapshotClass
+)
+VOLUME_MOVES = Resource(
+    volume_move.GROUP, volume_move.VERSION, "volumemoves", volume_move.KIND, VolumeMove
 )
 EVENTS = Resource("", "v1", "events", "Event", KubeObject)
 

@@ -35,6 +35,8 @@ MODIFICATIONS = f"{OUR_PREFIX}modifications"
 # VolumeSnapshotContent: a JSON object of its class's parameters on fast restores and the lock, for
 # as long as EC2 has not carried out all of them.
 PENDING_SETTINGS = f"{OUR_PREFIX}snapshot-wishes"
+# PersistentVolume: the VolumeMove for which it is attached to no node; read by the controller.
+HELD_FOR_MOVE = f"{OUR_PREFIX}held-for-move"
 # VolumeAttachment: the volume's id, so that a detach works when its PersistentVolume is gone.
 VOLUME_ID = f"{OUR_PREFIX}volume-id"
 # Node: "z9.large 28 shared", if the instance type is not in our table; read by the node plugin.
@@ -69,6 +71,9 @@ UNCLAIMED = f"{OUR_PREFIX}unclaimed"
 # and the UID of the claim that it was taken for (by which one is found after a lost reply).
 CROSS_ZONE_CLUSTER = f"{OUR_PREFIX}crossing"
 CROSS_ZONE_CLAIM = f"{OUR_PREFIX}crossing-for"
+
+# Snapshot taken for a VolumeMove: the UID of that, by which it is found after a lost reply.
+MOVE_SNAPSHOT = f"{OUR_PREFIX}move"
 
 # -- a tag that `ebs-provisioner conformance` writes
 

@@ -70,6 +70,7 @@ SAME: dict[str, tuple[Json, list[str], list[str]]] = {
         [".", "node"],
         ["release-dead-nodes"],
     ),
+    "moves": ({"controller": {"volumeMoves": True}}, [".", "node"], ["volume-moves"]),
     "alerts and dashboard": (
         {
             "prometheusRule": {"enabled": True},

@@ -18,9 +18,10 @@ from tests.cluster.audit import CONTROLLER, WEBHOOK
     [
         (CONTROLLER, MANIFESTS / "rbac.yaml"),
         (CONTROLLER, MANIFESTS / "release-dead-nodes" / "rbac.yaml"),
+        (CONTROLLER, MANIFESTS / "volume-moves" / "rbac.yaml"),
         (WEBHOOK, MANIFESTS / "webhook" / "rbac.yaml"),
     ],
-    ids=["controller", "dead nodes", "webhook"],
+    ids=["controller", "dead nodes", "volume moves", "webhook"],
 )
 def test_every_right_that_is_granted_is_used(everybodys: list[audit.Use], account: str, rbac: Path):
     used = {right for use in everybodys if use.account == account for right in use.used}

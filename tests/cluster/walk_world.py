@@ -35,6 +35,8 @@ DELAYS = {
     "snapshot_s": 0.5,
     "initialize_s": 0.5,
 }
+# The first birth waits until the nursery has imported the product, beside other tests.
+_BIRTH_S = 120
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ class World:
         assert self._nursery is not None
         assert self._nursery.stdin is not None
         assert self._nursery.stdout is not None
-        async with self._bearing, asyncio.timeout(30):
+        async with self._bearing, asyncio.timeout(_BIRTH_S):
             self._nursery.stdin.write(mortal.encode(order))
             return int(await self._nursery.stdout.readline())
 

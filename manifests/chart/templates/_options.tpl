@@ -20,6 +20,7 @@
 {{- if ne $values.orphanSweep "delete" }}{{ $_ := set $options (print $prefix "ORPHAN_SWEEP") $values.orphanSweep }}{{ end }}
 {{- if $values.initializeNodes }}{{ $_ := set $options (print $prefix "INITIALIZE_NODES") "true" }}{{ end }}
 {{- if $values.releaseDeadNodes }}{{ $_ := set $options (print $prefix "RELEASE_DEAD_NODES") "true" }}{{ end }}
+{{- if $values.volumeMoves }}{{ $_ := set $options (print $prefix "VOLUME_MOVES") "true" }}{{ end }}
 {{- if ne $values.leaderElectionNamespace "kube-system" }}
 {{- $_ := set $options (print $prefix "LEADER_ELECTION_NAMESPACE") $values.leaderElectionNamespace }}
 {{- end }}

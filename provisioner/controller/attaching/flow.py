@@ -29,7 +29,7 @@ from provisioner.kube.resources import PODS
 from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.decision import AGAIN, SETTLED, WHEN_WOKEN, Later, Next, Refuse
 from provisioner.model.errors import RETRY_SOON, Outcome, Reason, StorageError
-from provisioner.model.names import VOLUME_ID
+from provisioner.model.names import HELD_FOR_MOVE, VOLUME_ID
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import naming_volumes
@@ -86,8 +86,9 @@ class Attacher:
     def _persistent_volume_changed(
         self, old: PersistentVolume | None, new: PersistentVolume | None
     ) -> None:
-        """Wake attachments whose persistent volume did not exist before, or has come back."""
-        if old is None and new is not None:
+        """Wake attachments whose persistent volume is new, or is not held for a move any more."""
+        was_held = old is not None and HELD_FOR_MOVE in old.annotations
+        if new is not None and (old is None or (was_held and HELD_FOR_MOVE not in new.annotations)):
             for attachment in self._caches.attachments.keyed("persistent_volume", new.name):
                 self._changed(None, attachment)
 
@@ -176,6 +177,7 @@ class Attacher:
                 case rules.Prepare():
                     raise _taken_out(attachment)
                 case rules.Attach():
+                    self._refuse_held(attachment)
                     after = await self._send_attach(attachment, target)
                     if after != AGAIN:
                         return after
@@ -188,6 +190,18 @@ class Attacher:
                     return SETTLED
                 case _:
                     return await self._wait(attachment, step)
+
+    def _refuse_held(self, attachment: Attachment) -> None:
+        """Look once more: the hold of a move may have come after this pass began.
+
+        From then on it is certain that nothing is sent for an attachment that was not recorded
+        before (``moving/flow.py``).
+        """
+        name = attachment.spec.source.persistent_volume_name or ""
+        found = self._caches.persistent_volumes.get(name)
+        refused = rules.held(found) if found is not None else None
+        if refused is not None:
+            raise StorageError(refused.reason, refused.message)
 
     async def _refuse_strangers(self, node_name: str, volume_id: str) -> None:
         """Refuse a volume of another tenant, which a pod names by its id."""

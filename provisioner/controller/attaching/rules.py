@@ -19,7 +19,7 @@ from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.ids import is_instance_id, is_volume_id
-from provisioner.model.names import UNCLAIMED, VOLUME_ID
+from provisioner.model.names import HELD_FOR_MOVE, UNCLAIMED, VOLUME_ID
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import (
     READERS_MODE,
@@ -166,12 +166,9 @@ def target_to_attach(
     source, node_name = attachment.spec.source, attachment.spec.node_name
     if source.persistent_volume_name:
         name = source.persistent_volume_name
-        if persistent_volume is None:
-            return Refuse(Reason.OBJECT_NOT_FOUND, f'PersistentVolume "{name}" not found')
-        if persistent_volume.deleting:
-            return Refuse(
-                Reason.INVALID_REQUEST, f'PersistentVolume "{name}" is marked for deletion'
-            )
+        refused = _unusable(name, persistent_volume)
+        if refused is not None:
+            return refused
     volume_id = named_volume(attachment, persistent_volume, driver)
     if volume_id is None:
         return Refuse(
@@ -193,6 +190,28 @@ def target_to_attach(
     if not is_instance_id(registered.node_id):
         return _no_instance(node_name, registered.node_id)
     return Target(volume_id, registered.node_id)
+
+
+def _unusable(name: str, persistent_volume: PersistentVolume | None) -> Refuse | None:
+    if persistent_volume is None:
+        return Refuse(Reason.OBJECT_NOT_FOUND, f'PersistentVolume "{name}" not found')
+    if persistent_volume.deleting:
+        return Refuse(Reason.INVALID_REQUEST, f'PersistentVolume "{name}" is marked for deletion')
+    return held(persistent_volume)
+
+
+def held(persistent_volume: PersistentVolume) -> Refuse | None:
+    """Why a volume is attached to no node at present, if a VolumeMove holds it."""
+    move = persistent_volume.annotations.get(HELD_FOR_MOVE)
+    if move is None:
+        return None
+    return Refuse(
+        Reason.VOLUME_IN_USE,
+        f'PersistentVolume "{persistent_volume.name}" is held by VolumeMove {move}, which gives '
+        "its claim another volume: wait until that is done, or abort it; if there is no such "
+        "VolumeMove, remove the "
+        f"annotation {HELD_FOR_MOVE}",
+    )
 
 
 def _no_volume(handle: str, persistent_volume: str | None) -> Refuse:

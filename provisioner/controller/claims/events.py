@@ -4,7 +4,7 @@ The reasons are those of external-provisioner 6.3, so that alerts on them go on 
 message begins with our own, finer reason.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from provisioner.kube.events import EventRecorder, Regarding
@@ -14,10 +14,19 @@ from provisioner.tell_once import TellOnce
 
 
 class ClaimEvents:
-    """Events on claims; remembers what it said last, so that nothing settled is said twice."""
+    """Events on claims; remembers what it said last, so that nothing settled is said twice.
 
-    def __init__(self, recorder: EventRecorder) -> None:
+    ``regarding``: the object that an event is about, if that is not the claim.
+    """
+
+    def __init__(
+        self,
+        recorder: EventRecorder,
+        *,
+        regarding: Callable[[Claim], Regarding] = lambda claim: Regarding.of(claim, CLAIM_KIND),
+    ) -> None:
         self._recorder = recorder
+        self._regarding = regarding
         self._said = TellOnce()
 
     def failed(self, claim: Claim, error: StorageError, *, once: bool = False) -> bool:
@@ -80,5 +89,5 @@ class ClaimEvents:
 
     def _say(self, claim: Claim, text: str, *, reason: str, warning: bool) -> None:
         self._said.is_news(claim.uid, text)
-        about = Regarding.of(claim, CLAIM_KIND)
+        about = self._regarding(claim)
         self._recorder.record(about, warning=warning, reason=reason, message=text)

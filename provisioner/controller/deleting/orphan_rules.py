@@ -62,7 +62,7 @@ class World:
 
     named_volume_ids: Collection[str]  # by any persistent volume, in any form
     persistent_volume_names: Collection[str]
-    claim_uids: Collection[str]
+    claim_uids: Collection[str]  # of claims, and of VolumeMoves
     in_flight_names: Collection[str]  # persistent volume names of attempts
     in_flight_ids: Collection[str]
     epoch: Epoch | None

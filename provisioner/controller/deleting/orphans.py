@@ -144,7 +144,7 @@ class OrphanSweep:
         return rules.World(
             named_volume_ids={v for v in ids if caches.persistent_volumes.keyed("volume", v)},
             persistent_volume_names={n for n in names if caches.persistent_volumes.get(n)},
-            claim_uids={uid for uid in uids if caches.claim(uid) is not None},
+            claim_uids={uid for uid in uids if caches.claim(uid) or caches.move(uid)},
             in_flight_names={a.plan.persistent_volume_name for a in attempts},
             in_flight_ids={a.volume.volume_id for a in attempts if a.volume},
             epoch=self._unclaimed.leadership.epoch,

@@ -5,9 +5,10 @@ released like any other, because a volume that no object names would be billed f
 """
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import replace
-from typing import assert_never
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, assert_never
 
 import structlog
 
@@ -18,6 +19,7 @@ from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.controller.provisioning import creation_rules
 from provisioner.controller.provisioning import persistent_volume_rules as pv_manifest
 from provisioner.controller.provisioning.creation_rules import Attempt
+from provisioner.controller.provisioning.plan_rules import Plan
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.look_rules import Asked
 from provisioner.ec2.usage import Usage
@@ -27,6 +29,7 @@ from provisioner.model.consistency import LOOK_AGAIN_S
 from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import UNCLAIMED
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
 
 REPORT_AFTER_S = 5.0  # a claim that is provisioned sooner needs no event before
@@ -43,6 +46,38 @@ class _AbandonedError(Exception):
     """The claim is gone, and nothing was sent for it."""
 
 
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """What is made of a volume, and for how long somebody wants it.
+
+    Attributes:
+        is_going: whether nobody wants the volume of a UID any more.
+        body: the PersistentVolume to POST.
+        conflict: what is wrong with one that has its name already, None if it is the same.
+    """
+
+    is_going: Callable[[str], bool]
+    body: Callable[[Plan, Volume], Mapping[str, Any]]
+    conflict: Callable[[PersistentVolume, Plan, Volume], StorageError | None]
+
+
+def of_claims(services: Services, identity: str) -> Objects:
+    """The PersistentVolumes of claims that ask for new ones."""
+    caches, driver = services.caches, services.settings.driver
+
+    def is_going(uid: str) -> bool:
+        claim = caches.claim(uid)
+        return claim is None or claim.deleting
+
+    def body(plan: Plan, volume: Volume) -> Mapping[str, Any]:
+        region = caches.have_region_label(volume.zone)
+        return pv_manifest.manifest(
+            plan, volume, driver=driver, identity=identity, labels_region=region
+        )
+
+    return Objects(is_going, body, partial(pv_manifest.conflict, driver=driver))
+
+
 class Creations:
     """The attempts under way, by claim UID.
 
@@ -53,13 +88,12 @@ class Creations:
         self,
         services: Services,
         *,
-        identity: str,
+        objects: Objects,
         events: ClaimEvents,
         refused_places: RefusedPlaces,
         wake: Callable[[str], None],
     ) -> None:
-        self._settings = services.settings
-        self._identity = identity
+        self._objects = objects
         self._client = services.client
         self._caches = services.caches
         self._volumes = services.volumes
@@ -86,6 +120,15 @@ class Creations:
     def forget(self, uid: str) -> None:
         """The claim is bound or gone."""
         self._next_tokens.pop(uid, None)
+
+    def abandon(self, uid: str) -> str:
+        """Nobody goes on with an attempt; the id of its volume, "" if none is known."""
+        attempt = self.attempts.pop(uid, None)
+        self.forget(uid)
+        if attempt is None or attempt.volume is None:
+            return ""
+        self._forget_volume(uid, attempt)
+        return attempt.volume.volume_id
 
     def begin(self, uid: str, attempt: Attempt) -> None:
         """Start an attempt; an event says so if it takes long, wherever it waits."""
@@ -257,19 +300,12 @@ class Creations:
 
     async def _save(self, uid: str, attempt: Attempt, volume: Volume) -> None:
         plan = attempt.plan
-        body = pv_manifest.manifest(
-            plan,
-            volume,
-            driver=self._settings.driver,
-            identity=self._identity,
-            labels_region=self._caches.have_region_label(volume.zone),
-        )
         try:
-            saved = await self._client.create(PERSISTENT_VOLUMES, body)
+            saved = await self._client.create(PERSISTENT_VOLUMES, self._objects.body(plan, volume))
         except KubeError as error:
             if error.reason is not Reason.OBJECT_EXISTS:
                 self._events.failed(plan.claim, error)
-                if self._is_going(uid) and creation_rules.is_refused_for_good(error):
+                if self._objects.is_going(uid) and creation_rules.is_refused_for_good(error):
                     why = "the API server rejects its persistent volume, and its claim is gone"
                     await self._discard(volume, f"{why}: {error.message}")
                     self._unclaimed.forget(volume.volume_id)
@@ -277,7 +313,7 @@ class Creations:
                     return
                 raise
             saved = await self._client.get(PERSISTENT_VOLUMES, plan.persistent_volume_name)
-            conflict = pv_manifest.conflict(saved, plan, volume, driver=self._settings.driver)
+            conflict = self._objects.conflict(saved, plan, volume)
             if conflict is not None:
                 # The claim has a persistent volume of its name. Our tagged volume stays for as
                 # long as that one is there, then the sweep ends it.
@@ -320,11 +356,7 @@ class Creations:
 
     def _is_abandoned(self, uid: str, attempt: Attempt) -> bool:
         """Certainly nothing exists for the attempt, and the claim is gone or being deleted."""
-        return not attempt.uncertain and self._is_going(uid)
-
-    def _is_going(self, uid: str) -> bool:
-        claim = self._caches.claim(uid)
-        return claim is None or claim.deleting
+        return not attempt.uncertain and self._objects.is_going(uid)
 
     def _forget_volume(self, uid: str, attempt: Attempt) -> None:
         """The attempt's volume is gone."""

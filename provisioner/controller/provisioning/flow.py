@@ -22,7 +22,7 @@ from provisioner.controller.ownership.takeover import Takeover
 from provisioner.controller.placement.flow import ZoneChoice
 from provisioner.controller.placement.zone_rules import NoZone
 from provisioner.controller.provisioning import creation_rules, plan_rules
-from provisioner.controller.provisioning.creation import REPORT_AFTER_S, Creations
+from provisioner.controller.provisioning.creation import REPORT_AFTER_S, Creations, of_claims
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Origin, Sources
@@ -74,7 +74,7 @@ class Provisioner:
         )
         self.creations = Creations(
             services,
-            identity=identity,
+            objects=of_claims(services, identity),
             events=events,
             refused_places=zones.refused_places,
             wake=wake,

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import structlog
@@ -21,6 +21,7 @@ from provisioner.kube.resources import (
     SNAPSHOT_CLASSES,
     SNAPSHOT_CONTENTS,
     STORAGE_CLASSES,
+    VOLUME_MOVES,
     VOLUME_SNAPSHOTS,
     Projection,
     Resource,
@@ -38,6 +39,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import normalised_handle
+from provisioner.model.volume_move import VolumeMove
 from provisioner.model.volume_snapshot import (
     VolumeSnapshot,
     VolumeSnapshotClass,
@@ -63,6 +65,7 @@ _OPTIONAL: Mapping[Resource[Any], str] = {
         "a claim's volumeAttributesClassName changes no volume; Kubernetes serves the kind as v1 "
         "from 1.34 on, so upgrade, or use annotations (--modify-annotations)"
     ),
+    VOLUME_MOVES: "no claim is moved; install manifests/volume-moves/crd.yaml",
 }
 # The proofs for one decision may be this far apart in time.
 _TOGETHER_S = 5.0
@@ -87,6 +90,10 @@ CONTENTS_BY: Mapping[str, Indexer[VolumeSnapshotContent]] = {
     "volume": lambda each: (normalised_handle(each.volume_id),),
     "class": lambda each: (each.class_name,),
 }
+MOVES_BY: Mapping[str, Indexer[VolumeMove]] = {
+    "uid": lambda move: (move.uid,),
+    "claim": lambda move: (move.claim_key,),
+}
 PERSISTENT_VOLUMES_BY: Mapping[str, Indexer[PersistentVolume]] = {
     "volume": lambda each: filter(None, (each.named_volume,))
 }
@@ -100,13 +107,16 @@ class Caches:
     The indexes: claims by ``uid``, ``class`` and ``attributes_class``, persistent volumes by
     ``volume`` (under whichever driver they name it), attachments by ``persistent_volume``,
     ``node`` and recorded ``volume``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``,
-    ``volume`` and ``class``. Of pods there are only those that are pending and use claims.
+    ``volume`` and ``class``, moves by ``uid`` and ``claim``. Of pods there are only those that are
+    pending and use claims; moves only if it ``follows_moves``.
 
     A kind that is not served at first is discovered later, at a steady pace, and followed from then
     on; its subscribers see all its objects as new.
     """
 
-    def __init__(self, client: KubeClient, metrics: Metrics, driver: str) -> None:
+    def __init__(
+        self, client: KubeClient, metrics: Metrics, driver: str, *, follows_moves: bool = False
+    ) -> None:
         self._client = client
         self._driver = driver
         self.claims: Informer[Claim] = Informer(client, CLAIMS, metrics, indexers=CLAIMS_BY)
@@ -130,13 +140,9 @@ class Caches:
         self.snapshots = Informer(client, VOLUME_SNAPSHOTS, metrics)
         self.contents = Informer(client, SNAPSHOT_CONTENTS, metrics, indexers=CONTENTS_BY)
         self.snapshot_classes = Informer(client, SNAPSHOT_CLASSES, metrics)
-
-        self._kinds: dict[Resource[Any], Informer[Any]] = {
-            each.resource: each for each in vars(self).values() if isinstance(each, Informer)
-        }
+        self.moves = Informer(client, VOLUME_MOVES, metrics, indexers=MOVES_BY)
+        self._kinds = self._followed(without=() if follows_moves else (VOLUME_MOVES,))
         self._restore_told_s = -_RESTORE_HOLDS_S
-        for informer in self._kinds.values():
-            informer.on_restore = functools.partial(self._restored, informer)
         self._served: list[Informer[Any]] = []
         # Served at the start: nothing is decided before these are full. Later ones delay nothing.
         self._first: tuple[Informer[Any], ...] = ()
@@ -146,6 +152,14 @@ class Caches:
         self._without_region: frozenset[str] = frozenset()  # zones; found with the places
         self.nodes.subscribe(self._node_changed)
         self.csi_nodes.subscribe(self._registration_changed)
+
+    def _followed(self, without: Collection[Resource[Any]]) -> dict[Resource[Any], Informer[Any]]:
+        """The informers by kind, each told what to do after a restore of etcd."""
+        informers = [each for each in vars(self).values() if isinstance(each, Informer)]
+        kinds = {each.resource: each for each in informers if each.resource not in without}
+        for informer in kinds.values():
+            informer.on_restore = functools.partial(self._restored, informer)
+        return kinds
 
     async def run(self) -> None:
         """Discover which kinds the API server serves, then follow them until cancelled."""
@@ -324,6 +338,10 @@ class Caches:
         if not is_served:
             log.warning("the API server no longer serves a kind", kind=resource.kind)
         return is_served
+
+    def move(self, uid: str) -> VolumeMove | None:
+        """The move with this UID; none where moves are off."""
+        return next(iter(self.moves.keyed("uid", uid)), None)
 
     def claim(self, uid: str) -> Claim | None:
         """The claim with this UID."""

@@ -74,7 +74,7 @@ class Services:
         volumes = Volumes(calls)
         modifications, snapshots = Modifications(calls), Snapshots(calls)
         watchers = Watchers.over(volumes, modifications, snapshots, metrics)
-        caches = Caches(client, metrics, settings.driver)
+        caches = Caches(client, metrics, settings.driver, follows_moves=settings.volume_moves)
         return cls(
             settings=settings,
             client=client,

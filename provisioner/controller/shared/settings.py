@@ -38,6 +38,7 @@ class Settings:
     orphan_min_age_s: float = 600.0
     release_dead_nodes: bool = False
     initialize_nodes: bool = False
+    volume_moves: bool = False
     volume_costs: bool = False
     volume_costs_interval_s: float = 3600.0
     drain_s: float = 25.0  # longer than EC2 may take to answer a call

@@ -1,0 +1,1 @@
+"""Moving: a claim gets another volume with the same data (VolumeMove, alpha)."""

@@ -1,0 +1,417 @@
+"""Moving: carry VolumeMoves on, one phase after the other.
+
+Each pass reads the move, its claim and both PersistentVolumes from the API server, decides by
+``plan_rules`` and ``phase_rules``, and acts. What a phase needs is written before it begins, so
+that any process can go on; moves are few, and caches are only asked for what wakes them.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import assert_never
+
+import msgspec
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from provisioner.classes.storage_class_rules import ReadClass, read
+from provisioner.controller.moving import phase_rules, plan_rules
+from provisioner.controller.moving.creation import MoveVolumes, request_of
+from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.snapshot import MoveSnapshots, lost
+from provisioner.controller.shared.services import Services
+from provisioner.kube.client import find
+from provisioner.kube.queue import KeyedQueue
+from provisioner.kube.resources import CLAIMS
+from provisioner.model.claim import Claim
+from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
+from provisioner.model.ebs_snapshot import SnapshotState
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
+from provisioner.model.names import HELD_FOR_MOVE
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume_move import ABORTABLE, MoveSource, Phase, VolumeMove
+
+_LOOK_AGAIN_S = 2.0
+_WORTH_TELLING_S = 10.0
+# After so long without a plan, the driver of the volume has no controller that moves.
+_UNTAKEN_S = 600.0
+_SLOWEST_S = 60.0
+_AGAIN_AT_MOST_S = 3600.0
+
+log = structlog.get_logger(__name__)
+
+
+class Mover:
+    """The flow of moves. Keys are UIDs: a move that is created again under its name is another."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._caches = services.caches
+        self._driver = services.settings.driver
+        self._record = MoveRecord(services)
+        self._snapshots = MoveSnapshots(services)
+        self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
+        self._volumes = MoveVolumes(services, self._record, self.queue.add)
+        self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
+            Phase.NEW: self._plan,
+            Phase.REFUSED: self._ended,
+            Phase.PLANNED: self._begin,
+            Phase.HELD: self._hold,
+            Phase.SNAPSHOTTING: self._take_snapshot,
+            Phase.CREATING: self._create,
+            Phase.SWAPPING: self._swap,
+            Phase.CLEANING: self._clean,
+            Phase.DONE: self._keep_source,
+            Phase.ABORTING: self._undo,
+            Phase.ABORTED: self._ended,
+        }
+
+    def subscribe(self) -> None:
+        """Queue moves when they change, or their claims do."""
+        self._caches.moves.subscribe(self._changed)
+        self._caches.claims.subscribe(self._claim_changed)
+
+    async def close(self) -> None:
+        """Stop asking EC2."""
+        await self._volumes.close()
+
+    def _changed(self, old: VolumeMove | None, new: VolumeMove | None) -> None:
+        if old is not None and (new is None or new.uid != old.uid):
+            self._forget(old.uid)
+        if new is not None and (old is None or _is_news(old, new)):
+            self.queue.add(new.uid)
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        changed = new or old
+        if changed is not None:
+            for move in self._caches.moves.keyed("claim", changed.key):
+                if move.told.phase == Phase.SWAPPING:
+                    self.queue.add(move.uid)
+
+    async def reconcile(self, uid: str) -> Next:
+        """Carry one move on as far as it goes now."""
+        try:
+            following: Next = AGAIN
+            while following == AGAIN:
+                following = await self._pass(uid)
+        except KubeError as error:
+            if error.reason not in CHANGED_MEANWHILE:
+                await self._tell(uid, error)
+                raise
+            return Later(_LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
+        except StorageError as error:
+            await self._tell(uid, error)
+            raise
+        return following
+
+    async def _pass(self, uid: str) -> Next:
+        move = await self._record.move(uid)
+        if move is None:
+            return SETTLED
+        bind_contextvars(move=move.key, claim=move.claim_key)
+        phase = move.phase
+        if move.told.source is not None and move.told.source.driver != self._driver:
+            return SETTLED
+        if move.is_to_end and phase in ABORTABLE:
+            if phase is Phase.PLANNED:
+                await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
+                return AGAIN
+            await self._record.advance(move, Phase.ABORTING, "aborted by its user")
+            return AGAIN
+        return await self._passes[phase](move)
+
+    async def _tell(self, uid: str, error: StorageError) -> None:
+        """Show in the status why it does not go on; that is no reason to fail once more."""
+        try:
+            move = await self._record.move(uid)
+            if move is not None:
+                await self._record.tell(move, f"{error.reason}: {error.message}")
+        except KubeError as failure:
+            log.warning("cannot write why a move waits", error=failure.message)
+
+    async def _wait(self, move: VolumeMove, message: str, **fields: int) -> Later:
+        """Look again soon; what is over within seconds is not worth a write."""
+        if _phase_age_s(move) >= _WORTH_TELLING_S:
+            await self._record.tell(move, message, **fields)
+        return Later(_LOOK_AGAIN_S)
+
+    def _forget(self, uid: str) -> None:
+        self._snapshots.forget(uid)
+        self._volumes.forget(uid)
+
+    # -- the plan
+
+    async def _plan(self, move: VolumeMove) -> Next:
+        if move.is_to_end:
+            await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
+            return AGAIN
+        settings, facts = self._services.settings, await self._facts(move)
+        if plan_rules.is_of_another_driver(facts.persistent_volume, self._driver):
+            left_s = _UNTAKEN_S - _age_s(move)
+            if left_s > 0:
+                return Later(left_s)  # its own controller may be about to take it
+        decision = plan_rules.examine(
+            facts,
+            driver=self._driver,
+            cluster_id=settings.cluster_id,
+            extra_tags=settings.extra_tags,
+        )
+        match decision:
+            case Refuse(message=message):
+                await self._record.advance(move, Phase.REFUSED, message)
+            case plan_rules.Planned(plan=plan, source=source, request=request, body=body):
+                await self._record.advance(
+                    move,
+                    Phase.PLANNED,
+                    "; ".join(plan.notes),
+                    plan=msgspec.to_builtins(plan),
+                    source=msgspec.to_builtins(source),
+                    request=msgspec.to_builtins(request),
+                    persistentVolume=body,
+                )
+            case _:
+                assert_never(decision)
+        return AGAIN
+
+    async def _facts(self, move: VolumeMove) -> plan_rules.Facts:
+        client, namespace = self._services.client, move.metadata.namespace
+        claim = await find(client, CLAIMS, move.spec.claim_name, namespace)
+        name = claim.spec.volume_name if claim is not None else ""
+        found = await self._record.persistent_volume(name)
+        volume_id = found.volume_id(self._driver) if found is not None else None
+        class_name = plan_rules.target_class_name(move, claim)
+        storage_class = await self._caches.storage_class(class_name)
+        named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
+        pods = await self._record.pods(move)
+        return plan_rules.Facts(
+            move=move,
+            claim=claim,
+            persistent_volume=found,
+            document=await self._record.volume_document(name),
+            volume=await self._services.volume_reads.volume(volume_id) if volume_id else None,
+            class_name=class_name,
+            storage_class=storage_class,
+            read_class=_read(storage_class) if storage_class is not None else None,
+            zones={place.zone for place in self._caches.registered_places()},
+            others=self._caches.moves.keyed("claim", move.claim_key),
+            consumers=[plan_rules.Consumer(pod.name, pod.claim_keys) for pod in pods],
+            namesakes={each.name for each in named} - {name} if volume_id else (),
+        )
+
+    async def _begin(self, move: VolumeMove) -> Next:
+        if move.spec.dry_run:
+            return SETTLED
+        move = await self._record.keep(move)
+        await self._record.advance(move, Phase.HELD)
+        return AGAIN
+
+    # -- until the swap, the claim has its old volume
+
+    async def _hold(self, move: VolumeMove) -> Next:
+        source = _source(move)
+        broken = phase_rules.broken(source, await self._record.claim(move))
+        old = await self._record.persistent_volume(source.persistent_volume)
+        if broken is not None or old is None:
+            return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
+        step = phase_rules.next_held_step(move, await self._in_use(move, old))
+        match step:
+            case phase_rules.Hold():
+                await self._record.hold(move, old)
+                return AGAIN
+            case phase_rules.LetGo(message=message):
+                await self._record.let_go(move, old)
+            case phase_rules.Await(message=message):
+                pass
+            case phase_rules.Undo():
+                return await self._abort(move, step)
+            case phase_rules.GoOn():
+                await self._record.advance(move, Phase.SNAPSHOTTING)
+                self._snapshots.begin(move.uid)
+                return AGAIN
+            case _:
+                assert_never(step)
+        return await self._wait(move, message)
+
+    async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
+        """Who has the old volume. Attachments are asked for last: none comes once it is held."""
+        source = _source(move)
+        volume = await self._services.volume_reads.volume(source.volume_id)
+        uses = await self._record.uses(move)
+        await self._caches.certain(self._caches.attachments)
+        attached = self._caches.attachments.keyed("persistent_volume", old.name)
+        return phase_rules.InUse(
+            held=_is_held(move, old),
+            uses=uses,
+            nodes=[each.spec.node_name for each in attached if phase_rules.may_be_attached(each)],
+            volume=volume,
+        )
+
+    async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
+        await self._record.advance(move, Phase.ABORTING, why.message)
+        return AGAIN
+
+    async def _take_snapshot(self, move: VolumeMove) -> Next:
+        source = _source(move)
+        broken = phase_rules.broken(source, await self._record.claim(move))
+        if broken is not None:
+            return await self._abort(move, broken)
+        snapshot_id = move.told.snapshot
+        if not snapshot_id:
+            taken = await self._snapshots.take(move, source)
+            if isinstance(taken, Later):
+                return taken
+            text = f"snapshot {taken.snapshot_id} of volume {source.volume_id} is being taken"
+            await self._record.tell(move, text, snapshot=taken.snapshot_id)
+            return AGAIN
+        seen = await self._snapshots.see(snapshot_id)
+        if seen is None and self._snapshots.missing_for_s(move.uid) < CONSISTENCY_S:
+            return Later(_LOOK_AGAIN_S)
+        if seen is not None and seen.state is SnapshotState.PENDING:
+            percent = {"progressPercent": seen.progress_percent}
+            return await self._wait(move, move.told.message, **percent)
+        if seen is None or seen.state is not SnapshotState.COMPLETED:
+            raise lost(seen, snapshot_id)
+        await self._record.advance(move, Phase.CREATING, progressPercent=100)
+        self._volumes.begin(move.uid)
+        return AGAIN
+
+    async def _create(self, move: VolumeMove) -> Next:
+        source, request = _source(move), request_of(move, move.told.snapshot)
+        claim = await self._record.claim(move)
+        broken = phase_rules.broken(source, claim)
+        if broken is not None or claim is None:
+            return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
+        new = await self._record.persistent_volume(move.persistent_volume_name)
+        if new is None:
+            done = await self._volumes.advance(move, request)
+            return AGAIN if isinstance(done, Settled) else done
+        volume_id = new.volume_id(self._driver) or ""
+        made = await self._services.volume_reads.volume(volume_id)
+        if made is None:
+            raise StorageError(Reason.VOLUME_NOT_FOUND, f"EC2 does not show volume {volume_id}")
+        wrong = phase_rules.unlike(request, made)
+        if wrong is not None:
+            return await self._abort(move, phase_rules.Undo(wrong))
+        old = await self._record.persistent_volume(source.persistent_volume)
+        if old is None or not _is_held(move, old):
+            why = "the old volume was not held any more, so the snapshot may be too old"
+            return await self._abort(move, phase_rules.Undo(why))
+        record = phase_rules.record(claim)
+        await self._record.advance(move, Phase.SWAPPING, volume=volume_id, claim=record)
+        return AGAIN
+
+    # -- the swap: it goes on to its end
+
+    async def _swap(self, move: VolumeMove) -> Next:
+        source = _source(move)
+        old = await self._record.persistent_volume(source.persistent_volume)
+        claim, uses = await self._record.claim(move), await self._record.uses(move)
+        step = phase_rules.next_swap_step(move, old, claim, uses)
+        message = ""
+        match step:
+            case phase_rules.Retain():
+                if old is not None:
+                    await self._record.set_policy(old, "Retain")
+            case phase_rules.Record():
+                if claim is not None:
+                    await self._record.write(move, {"claim": phase_rules.record(claim)})
+            case (
+                phase_rules.Remove(uid=uid, resource_version=version)
+                | phase_rules.RemoveEmpty(uid=uid, resource_version=version)
+            ):
+                await self._record.remove_claim(move, uid, version)
+            case phase_rules.Recreate():
+                if not await self._record.create_claim(move):
+                    text = "its namespace is being deleted: the claim is not created again"
+                    await self._record.advance(move, Phase.CLEANING, text)
+            case phase_rules.Swapped():
+                await self._record.advance(move, Phase.CLEANING)
+            case phase_rules.Await(message=message):
+                pass
+            case _:
+                assert_never(step)
+        if not message:
+            return AGAIN
+        return await self._wait(move, message)
+
+    async def _clean(self, move: VolumeMove) -> Next:
+        source = _source(move)
+        await self._snapshots.delete(move.told.snapshot)
+        old = await self._record.persistent_volume(source.persistent_volume)
+        await self._record.let_go(move, old)
+        until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
+        kept_until = until.isoformat(timespec="seconds")
+        message = f"PersistentVolume {source.persistent_volume} keeps the old volume "
+        message += f"{source.volume_id} until {kept_until}"
+        await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
+        return AGAIN
+
+    async def _keep_source(self, move: VolumeMove) -> Next:
+        """Give the old PersistentVolume its policy back in the end, unless the move was deleted."""
+        source, until = _source(move), move.told.source_kept_until
+        if move.deleting or not until:
+            return await self._ended(move)
+        left_s = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+        if left_s > 0:
+            return Later(min(left_s, _AGAIN_AT_MOST_S))
+        old = await self._record.persistent_volume(source.persistent_volume)
+        if old is not None and phase_rules.may_let_source_go(source, old):
+            await self._record.set_policy(old, source.reclaim_policy)
+        status = {"message": "the old volume was let go", "sourceKeptUntil": ""}
+        await self._record.write(move, status)
+        return AGAIN
+
+    async def _undo(self, move: VolumeMove) -> Next:
+        """Pods first: the claim has its volume, and may be used at once."""
+        source = _source(move)
+        old = await self._record.persistent_volume(source.persistent_volume)
+        await self._record.let_go(move, old)
+        waits = await self._volumes.undo(move)
+        if waits is not None:
+            return waits
+        snapshot_id = move.told.snapshot
+        if not snapshot_id:
+            found = await self._snapshots.find(move.uid)
+            if isinstance(found, Later):
+                return found
+            snapshot_id = found.snapshot_id if found is not None else ""
+        if snapshot_id:
+            await self._snapshots.delete(snapshot_id)
+        await self._record.advance(move, Phase.ABORTED, move.told.message)
+        return AGAIN
+
+    async def _ended(self, move: VolumeMove) -> Next:
+        await self._record.release(move)
+        self._forget(move.uid)
+        return SETTLED
+
+
+def _source(move: VolumeMove) -> MoveSource:
+    return move.told.source or MoveSource()
+
+
+def _phase_age_s(move: VolumeMove) -> float:
+    since = datetime.fromisoformat(move.told.phase_since)
+    return (datetime.now(UTC) - since).total_seconds()
+
+
+def _age_s(move: VolumeMove) -> float:
+    created_at = move.metadata.creation_timestamp
+    return (datetime.now(UTC) - created_at).total_seconds() if created_at else _UNTAKEN_S
+
+
+def _is_held(move: VolumeMove, old: PersistentVolume) -> bool:
+    return old.annotations.get(HELD_FOR_MOVE) == move.key
+
+
+def _is_news(old: VolumeMove, new: VolumeMove) -> bool:
+    """Whether somebody else has changed it: our own writing must not cut a pause short."""
+    return (old.uid, old.spec, old.deleting) != (new.uid, new.spec, new.deleting)
+
+
+def _read(storage_class: StorageClass) -> ReadClass | str:
+    try:
+        return read(storage_class)
+    except ValueError as error:
+        return str(error)

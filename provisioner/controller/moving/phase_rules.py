@@ -1,0 +1,336 @@
+"""Decide the next step of a move that was planned, from what the API server and EC2 have now.
+
+Until ``SWAPPING`` the claim has its old volume, whatever becomes of the move. In it, the claim's
+whole manifest is in the move's status before the claim is deleted, and both volumes are kept.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from provisioner.model.attachment import NODE_ID, Attachment
+from provisioner.model.claim import (
+    BETA_STORAGE_CLASS,
+    BETA_STORAGE_PROVISIONER,
+    BIND_COMPLETED,
+    CLAIM_KIND,
+    MIGRATED_TO,
+    SELECTED_NODE,
+    STORAGE_PROVISIONER,
+)
+from provisioner.model.document import Document
+from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE, VOLUME_ID
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.quantity import parse_bytes
+from provisioner.model.sentences import listed
+from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
+from provisioner.model.volume_move import MoveSource, VolumeMove
+
+Json = dict[str, Any]
+# What others have written about the binding that ends, and about where the old volume was made.
+_OF_THE_OLD = frozenset(
+    {
+        BIND_COMPLETED,
+        "pv.kubernetes.io/bound-by-controller",
+        SELECTED_NODE,
+        STORAGE_PROVISIONER,
+        BETA_STORAGE_PROVISIONER,
+        MIGRATED_TO,
+        PINNED_ZONE,
+        PINNED_SOURCE,
+        CROSS_ZONE_VOLUME,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """A pod that uses the claim, and that a node has, or will have, to let go of it."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Have the old volume attached nowhere from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """Let the old volume be attached again: a pod came in between, and pods are waited for."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Await:
+    """Nothing can be done now; the message says for what it waits."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """Write the next phase."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """The move cannot go on; the claim keeps its volume."""
+
+    message: str
+
+
+HeldStep = Hold | LetGo | Await | GoOn | Undo
+
+
+@dataclass(frozen=True, slots=True)
+class InUse:
+    """Who may write to the old volume.
+
+    ``nodes``: those to which it may be attached: AttachVolume is sent only for an attachment that
+    records the volume, and not any more once that is held.
+    """
+
+    held: bool
+    uses: Sequence[Use]
+    nodes: Sequence[str]
+    volume: Volume | None
+
+
+def may_be_attached(attachment: Attachment) -> bool:
+    """Whether AttachVolume may have been sent for it, by us or by another attacher.
+
+    Both write instance and finalizer to it before. Source: external-attacher 4.12 csi_handler.go.
+    """
+    recorded = {VOLUME_ID, NODE_ID} & attachment.annotations.keys()
+    return attachment.attached or bool(recorded or attachment.finalizers)
+
+
+def broken(source: MoveSource, claim: Document | None) -> Undo | None:
+    """Whether the claim is not any more what was planned for: then its volume is left alone."""
+    if claim is None or claim.uid != source.claim_uid or claim.deleting:
+        return Undo("the claim was deleted or replaced by somebody else, so the move is undone")
+    if claim.spec.get("volumeName") != source.persistent_volume:
+        return Undo("the claim is bound to another PersistentVolume by now")
+    return None
+
+
+def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
+    """How the volume comes to be detached, and to stay so.
+
+    It is held only once nobody uses it, so that a pod that moves to another node meanwhile can
+    start.
+    """
+    source = move.told.source or MoveSource()
+    if seen.volume is None:
+        return Undo(f"EC2 does not know volume {source.volume_id} any more")
+    others = seen.volume.state is not VolumeState.AVAILABLE or bool(seen.volume.attachments)
+    if not seen.uses and not seen.nodes and not others:
+        return GoOn() if seen.held else Hold()
+    message = _in_use(source, seen)
+    return LetGo(message) if seen.held and (seen.uses or seen.nodes) else Await(message)
+
+
+def _in_use(source: MoveSource, seen: InUse) -> str:
+    if seen.uses:
+        return f"waiting for pods {listed([each.name for each in seen.uses], 'and')} to end"
+    if seen.nodes:
+        return f"waiting until volume {source.volume_id} is detached from {listed(seen.nodes)}"
+    state = seen.volume.state if seen.volume is not None else "unknown"
+    return f"waiting until volume {source.volume_id} is available in EC2; it is {state}"
+
+
+def unlike(request: CreateRequest, made: Volume) -> str | None:
+    """Why the new volume is not what was planned, as a sentence; None if it is."""
+    wrong = None
+    if made.zone != request.zone:
+        wrong = f"is in {made.zone} instead of {request.zone}"
+    elif made.size_gib < request.size_gib:
+        wrong = f"has {made.size_gib} GiB instead of {request.size_gib} GiB"
+    elif made.snapshot_id != request.snapshot_id:
+        made_of = made.snapshot_id or "no snapshot"
+        wrong = f"was made from {made_of} instead of {request.snapshot_id}"
+    elif request.encrypted and not made.encrypted:
+        wrong = "is not encrypted"
+    elif _is_other_key(request.kms_key_id, made.kms_key_id):
+        wrong = f"is encrypted with {made.kms_key_id} instead of {request.kms_key_id}"
+    elif made.volume_type != request.volume_type:
+        wrong = f"is of type {made.volume_type} instead of {request.volume_type}"
+    return f"the new volume {made.volume_id} {wrong}" if wrong else None
+
+
+def _is_other_key(asked: str | None, has: str | None) -> bool:
+    """Whether EC2 tells another key than was asked for; what an alias means is not known here."""
+    if not asked or not has or "alias/" in asked:
+        return False
+    return has.rpartition("/")[2] != asked.rpartition("/")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Retain:
+    """Set the old PersistentVolume to Retain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Write the claim as it is now to the move's status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete exactly the claim that was recorded."""
+
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recreate:
+    """Create the claim again."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveEmpty:
+    """Delete a claim without a volume that somebody has created in between."""
+
+    uid: str
+    resource_version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Swapped:
+    """The claim is bound to the new volume."""
+
+
+SwapStep = Retain | Record | Remove | Recreate | RemoveEmpty | Await | Swapped
+
+
+def next_swap_step(
+    move: VolumeMove,
+    old: PersistentVolume | None,
+    claim: Document | None,
+    uses: Sequence[Use],
+) -> SwapStep:
+    """How the claim comes to its new volume; each step can be repeated.
+
+    ``old``: the old PersistentVolume; ``claim``: whatever has the claim's name.
+    """
+    source = move.told.source or MoveSource()
+    if old is not None and not old.deleting and old.reclaim_policy != "Retain":
+        return Retain()
+    is_old = claim is not None and claim.uid == source.claim_uid
+    if is_old and claim is not None and not claim.deleting:
+        if recorded_version(move) != claim.metadata.resource_version:
+            return Record()
+        return Remove(claim.uid, claim.metadata.resource_version)
+    if is_old:
+        return _awaiting_end(uses)
+    if claim is None:
+        return Recreate()
+    return _of_another(move, claim)
+
+
+def _awaiting_end(uses: Sequence[Use]) -> Await:
+    """Kubernetes keeps a deleted claim while a node has a pod that uses it."""
+    if uses:
+        return Await(f"waiting for pods {listed([each.name for each in uses], 'and')} to end")
+    return Await("waiting until the old claim is gone")
+
+
+def _of_another(move: VolumeMove, claim: Document) -> SwapStep:
+    named = claim.spec.get("volumeName") or ""
+    if named == move.persistent_volume_name:
+        if claim.deleting:
+            return Await("the claim was deleted again, before it was bound")
+        return (
+            Swapped() if BIND_COMPLETED in claim.annotations else Await("the claim is being bound")
+        )
+    if claim.deleting:
+        return Await(f"waiting until claim {claim.key}, which somebody else has created, is gone")
+    if not named:
+        return RemoveEmpty(claim.uid, claim.metadata.resource_version)
+    return Await(
+        f"somebody else has created claim {claim.key}, which is bound to PersistentVolume {named}: "
+        f"delete it, and the move gives its name the data; they are in PersistentVolume "
+        f"{move.persistent_volume_name}"
+    )
+
+
+def record(claim: Document) -> str:
+    """All of a claim that is written again, as JSON."""
+    meta = claim.metadata
+    kept = {
+        "metadata": {
+            "name": meta.name,
+            "namespace": meta.namespace,
+            "uid": meta.uid,
+            "resourceVersion": meta.resource_version,
+            "labels": dict(claim.labels),
+            "annotations": dict(claim.annotations),
+            "ownerReferences": meta.owner_references or [],
+        },
+        "spec": claim.spec,
+    }
+    return json.dumps(kept, sort_keys=True)
+
+
+def recorded_version(move: VolumeMove) -> str:
+    """The resourceVersion of the claim that was recorded, "" if none was."""
+    text = move.told.claim
+    return str(json.loads(text)["metadata"]["resourceVersion"]) if text else ""
+
+
+def recreated(move: VolumeMove) -> Json:
+    """The claim to POST: what was recorded, with the new volume, its class and its size."""
+    recorded = json.loads(move.told.claim)
+    meta, spec = recorded["metadata"], dict(recorded["spec"])
+    annotations = {k: v for k, v in meta["annotations"].items() if k not in _OF_THE_OLD}
+    class_name = move.spec.to.storage_class_name
+    if class_name:
+        annotations.pop(BETA_STORAGE_CLASS, None)
+        spec["storageClassName"] = class_name
+    spec["volumeName"] = move.persistent_volume_name
+    spec["resources"] = _resources(spec.get("resources") or {}, move)
+    return {
+        "apiVersion": "v1",
+        "kind": CLAIM_KIND,
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "labels": meta["labels"],
+            "annotations": annotations,
+            "ownerReferences": meta["ownerReferences"],
+        },
+        "spec": spec,
+    }
+
+
+def _resources(asked: Json, move: VolumeMove) -> Json:
+    requests = dict(asked.get("requests") or {})
+    size = move.spec.to.size
+    if size and parse_bytes(size) > parse_bytes(str(requests.get("storage", "0"))):
+        plan = move.told.plan
+        size_gib = plan.target.size_gib if plan is not None else -(-parse_bytes(size) // GIB)
+        requests["storage"] = f"{size_gib}Gi"
+    return asked | {"requests": requests}
+
+
+def may_let_source_go(source: MoveSource, old: PersistentVolume | None) -> bool:
+    """Whether the old PersistentVolume gets its policy back: nobody has taken it since."""
+    if old is None or source.reclaim_policy in ("", "Retain"):
+        return False
+    holder = old.spec.claim_ref
+    return (
+        old.phase == "Released"
+        and old.reclaim_policy == "Retain"
+        and holder is not None
+        and holder.uid == source.claim_uid
+    )
+
+
+def is_unused(new: PersistentVolume) -> bool:
+    """Whether no claim was ever bound to the new PersistentVolume."""
+    holder = new.spec.claim_ref
+    return new.phase in ("", "Pending", "Available") and (holder is None or not holder.uid)

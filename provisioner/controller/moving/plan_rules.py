@@ -1,0 +1,483 @@
+"""Decide whether a claim can be moved as its VolumeMove asks, and freeze what is made for it.
+
+Nothing is touched before this is written to the VolumeMove, and nothing that happens to the class
+later changes it.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from provisioner.classes import storage_class_rules
+from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.controller.provisioning import plan_rules
+from provisioner.controller.provisioning.client_token_rules import client_token
+from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
+from provisioner.model.claim import CLAIM_KIND, Claim
+from provisioner.model.data_source import CLAIM_FINALIZER
+from provisioner.model.decision import Refuse
+from provisioner.model.document import Document
+from provisioner.model.errors import Reason
+from provisioner.model.meta import ObjectMeta
+from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS
+from provisioner.model.node_affinity import REGION_LABEL
+from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
+from provisioner.model.quantity import parse_bytes
+from provisioner.model.sentences import listed
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.tag_template import TagTemplate
+from provisioner.model.volume import GIB, CreateRequest, Volume
+from provisioner.model.volume_move import (
+    ENDS,
+    MovePlan,
+    MoveSource,
+    Phase,
+    Shape,
+    VolumeMove,
+)
+from provisioner.model.volume_type import fault
+from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones
+
+Json = dict[str, Any]
+PVC_PROTECTION = "kubernetes.io/pvc-protection"
+_IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
+_TOPOLOGY = frozenset({ZONE_LABEL, BETA_ZONE_LABEL, REGION_LABEL})
+# Of these types, CreateVolume takes IOPS; of the others EC2 derives them from the size.
+_IOPS_TYPES = frozenset({"gp3", "io1", "io2"})
+_THROUGHPUT_TYPES = frozenset({"gp3"})
+
+
+@dataclass(frozen=True, slots=True)
+class Consumer:
+    """A pod that uses the claim. ``claims``: keys of all that it uses."""
+
+    name: str
+    claims: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the plan rests on; None for what does not exist.
+
+    ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
+    be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
+    claim; ``namesakes``: other PersistentVolumes that name the volume.
+    """
+
+    move: VolumeMove
+    claim: Claim | None
+    persistent_volume: PersistentVolume | None
+    document: Document | None
+    volume: Volume | None
+    class_name: str
+    storage_class: StorageClass | None
+    read_class: ReadClass | str | None
+    zones: Collection[str]
+    others: Sequence[VolumeMove]
+    consumers: Sequence[Consumer]
+    namesakes: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What is done. ``request``: without its snapshot; ``body``: the new PersistentVolume."""
+
+    plan: MovePlan
+    source: MoveSource
+    request: CreateRequest
+    body: Json
+
+
+def target_class_name(move: VolumeMove, claim: Claim | None) -> str:
+    """The class that the claim will have."""
+    return move.spec.to.storage_class_name or (claim.class_name if claim is not None else "")
+
+
+def examine(
+    facts: Facts, *, driver: str, cluster_id: str, extra_tags: Sequence[TagTemplate]
+) -> Planned | Refuse:
+    """Make the plan, or say in one sentence why there is none."""
+    claim, found, volume = facts.claim, facts.persistent_volume, facts.volume
+    refused = _no_claim(facts) or _no_volume(facts, driver)
+    if refused or not claim or not found or not facts.document or not volume:
+        return refused or _no(f"claim {facts.move.claim_key} has no volume")
+    read_class = _class(facts, driver)
+    if isinstance(read_class, Refuse):
+        return read_class
+    target = _target(facts.move, volume, read_class, facts.class_name)
+    if isinstance(target, Refuse):
+        return target
+    before = _shape(volume, claim.class_name)
+    refused = _impossible(facts, before, target)
+    if refused is not None:
+        return refused
+    try:
+        written = plan_rules.tags_of(stand_in(facts.move), read_class, cluster_id, extra_tags)
+    except ValueError as error:
+        return _no(f"class {facts.class_name!r} or --extra-tags: {error}")
+    return Planned(
+        MovePlan(
+            source=before,
+            target=target,
+            pods=[each.name for each in facts.consumers],
+            notes=_notes(facts, before, target),
+        ),
+        MoveSource(
+            claim_uid=claim.uid,
+            persistent_volume=found.name,
+            volume_id=volume.volume_id,
+            reclaim_policy=found.reclaim_policy,
+            driver=driver,
+        ),
+        _request(facts.move, target, written),
+        _body(facts.move, facts.document, read_class, target),
+    )
+
+
+def stand_in(move: VolumeMove) -> Claim:
+    """The claim for which a volume is made: the name of the real one, and the move's own UID."""
+    meta = ObjectMeta(name=move.spec.claim_name, namespace=move.metadata.namespace, uid=move.uid)
+    return Claim(metadata=meta)
+
+
+def is_of_another_driver(found: PersistentVolume | None, driver: str) -> bool:
+    """Whether another controller may be the one to carry a move out."""
+    csi = found.spec.csi if found is not None else None
+    return csi is not None and csi.driver != driver
+
+
+def _no(message: str) -> Refuse:
+    return Refuse(Reason.NOT_SUPPORTED, message, settled=True)
+
+
+def _no_claim(facts: Facts) -> Refuse | None:
+    claim, key = facts.claim, facts.move.claim_key
+    if claim is None:
+        return _no(f"claim {key} does not exist; correct claimName in another VolumeMove")
+    if claim.deleting:
+        return _no(f"claim {key} is being deleted")
+    if not claim.is_bound:
+        return _no(f"claim {key} is not bound to a volume yet; wait until it is")
+    if claim.is_for_many_nodes:
+        return _no(
+            f"claim {key} has the access mode ReadWriteMany (Multi-Attach): whether all nodes have "
+            "let go of it cannot be known, so it is not moved"
+        )
+    if CLAIM_FINALIZER in claim.finalizers:
+        return _no(f"claim {key} is being cloned; wait until the clone is bound")
+    foreign = sorted(set(claim.finalizers) - {PVC_PROTECTION})
+    if foreign:
+        return _no(
+            f"claim {key} has the finalizer {foreign[0]}: its owner would take the move for the "
+            "claim's deletion; wait until it is removed, or remove it"
+        )
+    if claim.attributes_class_name and facts.move.spec.to.storage_class_name:
+        return _no(
+            f"claim {key} has the VolumeAttributesClass {claim.attributes_class_name}, which "
+            "counts more than a StorageClass: move it without storageClassName"
+        )
+    going_on = [each for each in facts.others if _goes_before(each, facts.move)]
+    if going_on:
+        return _no(
+            f"VolumeMove {going_on[0].name} of the same claim is not finished; wait for its end, "
+            "or abort it"
+        )
+    return None
+
+
+def _goes_before(other: VolumeMove, move: VolumeMove) -> bool:
+    """Whether another move of the claim is under way; of two new ones the older one goes first."""
+    phase = other.told.phase
+    if other.uid == move.uid or other.spec.dry_run or phase in ENDS:
+        return False
+    return phase != Phase.NEW or _age_key(other) < _age_key(move)
+
+
+def _age_key(move: VolumeMove) -> tuple[str, str]:
+    created_at = move.metadata.creation_timestamp
+    return (created_at.isoformat() if created_at else "", move.name)
+
+
+def _no_volume(facts: Facts, driver: str) -> Refuse | None:
+    claim, found, volume = facts.claim, facts.persistent_volume, facts.volume
+    if claim is None or found is None or facts.document is None:
+        name = claim.spec.volume_name if claim else ""
+        return _no(f"PersistentVolume {name} of the claim does not exist")
+    csi, holder = found.spec.csi, found.spec.claim_ref
+    if csi is None:
+        return _no(
+            f"PersistentVolume {found.name} is not a CSI volume (in-tree form): such a volume "
+            "cannot be moved yet; restore a snapshot of it into a new claim"
+        )
+    if csi.driver != driver:
+        return _no(f"PersistentVolume {found.name} belongs to the driver {csi.driver}")
+    if holder is None or holder.uid != claim.uid:
+        return _no(f"PersistentVolume {found.name} is bound to another claim")
+    if volume is None:
+        return _no(f"EC2 does not know volume {csi.volume_handle} of the claim")
+    if facts.namesakes:
+        return _no(
+            f"PersistentVolume {min(facts.namesakes)} names volume {volume.volume_id} as well, so "
+            "it may be written to during the move; delete that PersistentVolume first"
+        )
+    if volume.multi_attach:
+        return _no(f"volume {volume.volume_id} has Multi-Attach enabled, so it is not moved")
+    if volume.outpost_arn:
+        return _no(f"volume {volume.volume_id} is on an Outpost, so it is not moved")
+    return None
+
+
+def _class(facts: Facts, driver: str) -> ReadClass | Refuse:
+    """The class of the claim to be; one that is gone does not matter if the claim keeps it."""
+    name, found, read = facts.class_name, facts.storage_class, facts.read_class
+    if not facts.move.spec.to.storage_class_name:
+        return read if isinstance(read, ReadClass) else _plain_class(name, driver)
+    if found is None:
+        return _no(f"StorageClass {name!r} does not exist")
+    if not found.is_of(driver) or found.provisioner != driver:
+        return _no(f"StorageClass {name!r} belongs to the provisioner {found.provisioner}")
+    if not isinstance(read, ReadClass):
+        return _no(f"StorageClass {name!r} cannot be used: {read}")
+    return read
+
+
+def _plain_class(name: str, driver: str) -> ReadClass:
+    meta = ObjectMeta(name=name)
+    return storage_class_rules.read(StorageClass(metadata=meta, provisioner=driver))
+
+
+def _target(
+    move: VolumeMove, volume: Volume, read_class: ReadClass, class_name: str
+) -> Shape | Refuse:
+    to, wanted = move.spec.to, read_class.parameters
+    size_gib = _size_gib(to.size, volume)
+    if isinstance(size_gib, Refuse):
+        return size_gib
+    volume_type, iops = volume.volume_type, volume.iops
+    throughput = volume.throughput_mibps
+    key, encrypted = volume.kms_key_id if volume.encrypted else None, volume.encrypted
+    if to.storage_class_name:
+        volume_type, throughput = wanted.volume_type, wanted.throughput_mibps
+        fitted = plan_rules.fitted_iops(wanted, size_gib, None)
+        iops = fitted.given if fitted is not None else None
+        key, encrypted = wanted.kms_key_id or key, encrypted or bool(wanted.encrypted)
+    if to.kms_key_id:
+        key = _key(to.kms_key_id)
+        encrypted = True
+        if key is None:
+            what = f"kmsKeyId {to.kms_key_id!r}"
+            return _no(f"{what} is neither an ARN, nor alias/NAME, nor a key id")
+    if to.encrypted is False and (encrypted or volume.encrypted):
+        return _no(
+            f"volume {volume.volume_id} is encrypted or is to be: EBS cannot decrypt a volume; "
+            "leave encrypted out"
+        )
+    return Shape(
+        zone=to.zone or volume.zone,
+        size_gib=size_gib,
+        volume_type=volume_type,
+        iops=iops if volume_type in _IOPS_TYPES else None,
+        throughput_mibps=throughput if volume_type in _THROUGHPUT_TYPES else None,
+        encrypted=encrypted or bool(to.encrypted),
+        kms_key_id=key,
+        storage_class_name=class_name,
+    )
+
+
+def _key(text: str) -> str | None:
+    try:
+        return storage_class_rules.key(text)
+    except ValueError:
+        return None
+
+
+def _size_gib(size: str, volume: Volume) -> int | Refuse:
+    if not size:
+        return volume.size_gib
+    try:
+        size_gib = -(-parse_bytes(size) // GIB)
+    except ValueError as error:
+        return _no(f"size: {error}")
+    if size_gib < volume.size_gib:
+        return _no(
+            f"size {size} is less than the {volume.size_gib} GiB of volume {volume.volume_id}: a "
+            "volume made from a snapshot cannot be smaller; copy the files into a new claim"
+        )
+    return size_gib
+
+
+def _shape(volume: Volume, class_name: str) -> Shape:
+    return Shape(
+        zone=volume.zone,
+        size_gib=volume.size_gib,
+        volume_type=volume.volume_type,
+        iops=volume.iops,
+        throughput_mibps=volume.throughput_mibps,
+        encrypted=volume.encrypted,
+        kms_key_id=volume.kms_key_id,
+        storage_class_name=class_name,
+    )
+
+
+def _impossible(facts: Facts, before: Shape, target: Shape) -> Refuse | None:
+    wrong = fault(target.volume_type, target.size_gib, target.iops, target.throughput_mibps)
+    if wrong is not None:
+        return _no(f"the new volume cannot be created: {wrong}")
+    if target.zone not in facts.zones:
+        here = f"; there are some in {listed(facts.zones)}" if facts.zones else ""
+        return _no(f"no node with the driver is in zone {target.zone}{here}")
+    terms = facts.storage_class.allowed_topologies if facts.storage_class is not None else None
+    allowed = allowed_zones(terms or ())
+    if allowed is not None and target.zone not in allowed:
+        return _no(
+            f"StorageClass {facts.class_name!r} allows zone {listed(allowed)} only, not "
+            f"{target.zone} (allowedTopologies)"
+        )
+    if not _differs(facts, before, target):
+        return _no(
+            f"volume {facts.volume.volume_id if facts.volume else ''} is already as the move asks: "
+            "nothing is to be done"
+        )
+    return None
+
+
+def _differs(facts: Facts, before: Shape, target: Shape) -> bool:
+    """Whether there is any point; a class may ask for IOPS by other words than EC2 tells them."""
+    same = (
+        target.zone == before.zone
+        and target.size_gib == before.size_gib
+        and target.encrypted == before.encrypted
+        and is_same_key(target.kms_key_id, before.kms_key_id)
+        and target.storage_class_name == before.storage_class_name
+    )
+    return not same or bool(facts.move.spec.to.storage_class_name and _is_other(before, target))
+
+
+def _is_other(before: Shape, target: Shape) -> bool:
+    wanted = (target.iops, before.iops), (target.throughput_mibps, before.throughput_mibps)
+    return target.volume_type != before.volume_type or any(
+        asked is not None and asked != has for asked, has in wanted
+    )
+
+
+def is_same_key(asked: str | None, has: str | None) -> bool:
+    """Whether a key that was asked for may be the one that a volume has; EC2 tells its ARN.
+
+    An alias may mean any key.
+    """
+    if not asked or asked == has:
+        return True
+    return bool(has) and (has or "").endswith(f":key/{asked}")
+
+
+def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
+    notes = ["the claim gets another UID; its events and its status begin anew"]
+    together = sorted(
+        {key for each in facts.consumers for key in each.claims} - {facts.move.claim_key}
+    )
+    if together and target.zone != before.zone:
+        notes.append(
+            f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
+            "are, so move these too"
+        )
+    if facts.consumers:
+        notes.append(
+            f"it waits until pods {listed([each.name for each in facts.consumers])} are gone: "
+            "scale their owner down"
+        )
+    read = facts.read_class
+    made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
+    asked = read.parameters.file_system if isinstance(read, ReadClass) else None
+    if made_with and asked and asked != made_with:
+        notes.append(f"the file system stays {made_with}, although the class says {asked}")
+    return notes
+
+
+def _request(
+    move: VolumeMove, target: Shape, written: tuple[tuple[str, str], ...]
+) -> CreateRequest:
+    return CreateRequest(
+        client_token=client_token(move.persistent_volume_name),
+        zone=target.zone,
+        size_gib=target.size_gib,
+        volume_type=target.volume_type,
+        iops=target.iops,
+        throughput_mibps=target.throughput_mibps,
+        encrypted=target.encrypted,
+        kms_key_id=target.kms_key_id,
+        tags=written,
+    )
+
+
+def _body(move: VolumeMove, old: Document, read_class: ReadClass, target: Shape) -> Json:
+    """The new PersistentVolume: the old one with another volume, reserved for the claim by name.
+
+    Without a UID in ``claimRef`` the binder lets no other claim have it, and gives it to whichever
+    claim of that name comes next. Source: Kubernetes 1.36 pv_controller ``syncVolume``.
+    """
+    kept = ("accessModes", "volumeMode", "volumeAttributesClassName")
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {
+            "name": move.persistent_volume_name,
+            "labels": {k: v for k, v in old.labels.items() if k not in _TOPOLOGY},
+            "annotations": _kept_annotations(old),
+        },
+        "spec": {
+            **{key: old.spec[key] for key in kept if old.spec.get(key)},
+            **_of_class(move, old, read_class),
+            "storageClassName": target.storage_class_name,
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": CLAIM_KIND,
+                "namespace": move.metadata.namespace,
+                "name": move.spec.claim_name,
+            },
+        },
+    }
+
+
+def _of_class(move: VolumeMove, old: Document, read_class: ReadClass) -> Json:
+    """What follows from the class: of the old one as it is, not as its class says by now.
+
+    The file system is on the volume already, so its type stays.
+    """
+    csi, spec = dict(old.spec.get("csi") or {}), old.spec
+    attributes = {k: v for k, v in (csi.get("volumeAttributes") or {}).items() if k != _IDENTITY}
+    mount_options, policy = spec.get("mountOptions"), spec.get("persistentVolumeReclaimPolicy")
+    if move.spec.to.storage_class_name:
+        attributes = dict(read_class.parameters.attributes())
+        mount_options = read_class.storage_class.mount_options
+        policy = read_class.storage_class.reclaim_policy
+    options = {"mountOptions": mount_options} if mount_options else {}
+    return {
+        "csi": csi | {"volumeAttributes": attributes},
+        "persistentVolumeReclaimPolicy": policy or "Delete",
+        **options,
+    }
+
+
+def _kept_annotations(old: Document) -> dict[str, str]:
+    """Those of the old one but the binder's and ours about its own volume."""
+    kept = {PROVISIONED_BY, *(k for k in old.annotations if "kubernetes.io/" not in k)}
+    return {
+        key: value
+        for key, value in old.annotations.items()
+        if (key in kept or key.startswith("volume.kubernetes.io/provisioner-deletion-secret"))
+        and key not in (HELD_FOR_MOVE, MODIFICATIONS)
+    }
+
+
+def with_volume(body: Json, volume: Volume) -> Json:
+    """The PersistentVolume of a volume that was created."""
+    spec, meta = body["spec"], body["metadata"]
+    return body | {
+        "metadata": meta | {"labels": meta.get("labels", {}) | {ZONE_LABEL: volume.zone}},
+        "spec": spec
+        | {
+            "capacity": {"storage": f"{volume.size_gib}Gi"},
+            "csi": spec["csi"] | {"volumeHandle": volume.volume_id},
+            "nodeAffinity": zone_affinity(volume),
+        },
+    }

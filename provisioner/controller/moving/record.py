@@ -1,0 +1,213 @@
+"""What a move writes to the API server: its status, the hold, and the claim that is born again."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from provisioner.controller.moving import phase_rules
+from provisioner.controller.moving.phase_rules import Use
+from provisioner.controller.shared.services import Services
+from provisioner.kube.client import Patch, find, patch_status
+from provisioner.kube.events import Regarding
+from provisioner.kube.resources import (
+    CLAIMS,
+    PERSISTENT_VOLUMES,
+    PODS,
+    VOLUME_MOVES,
+    Resource,
+)
+from provisioner.model.document import Document
+from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
+from provisioner.model.names import HELD_FOR_MOVE
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.pod import Pod
+from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
+
+Json = dict[str, Any]
+CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
+VOLUME_DOCUMENTS = Resource("", "v1", PERSISTENT_VOLUMES.plural, PERSISTENT_VOLUMES.kind, Document)
+_ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def suppress_gone() -> Iterator[None]:
+    """What was changed or removed meanwhile is no failure: the next pass reads what there is."""
+    try:
+        yield
+    except KubeError as error:
+        if error.reason not in CHANGED_MEANWHILE:
+            raise
+
+
+class MoveRecord:
+    """Reads objects as the API server has them now, and writes them. All raise ``KubeError``."""
+
+    def __init__(self, services: Services) -> None:
+        self._client = services.client
+        self._caches = services.caches
+        self._events = services.events
+
+    async def move(self, uid: str) -> VolumeMove | None:
+        """The move, as it is now."""
+        cached = self._caches.move(uid)
+        if cached is None:
+            return None
+        found = await find(self._client, VOLUME_MOVES, cached.name, cached.metadata.namespace)
+        return found if found is not None and found.uid == uid else None
+
+    async def claim(self, move: VolumeMove) -> Document | None:
+        """Whatever has the name of the move's claim."""
+        return await find(
+            self._client, CLAIM_DOCUMENTS, move.spec.claim_name, move.metadata.namespace
+        )
+
+    async def volume_document(self, name: str) -> Document | None:
+        """A PersistentVolume, with all of its spec."""
+        return await find(self._client, VOLUME_DOCUMENTS, name) if name else None
+
+    async def persistent_volume(self, name: str) -> PersistentVolume | None:
+        """A PersistentVolume."""
+        found = await find(self._client, PERSISTENT_VOLUMES, name) if name else None
+        if found is not None:
+            self._caches.persistent_volumes.observe(found)
+        return found
+
+    async def pods(self, move: VolumeMove) -> list[Pod]:
+        """The pods that use the claim, those that have ended included."""
+        found = await self._client.list(PODS, namespace=move.metadata.namespace)
+        return [pod for pod in found.items if move.claim_key in pod.claim_keys]
+
+    async def uses(self, move: VolumeMove) -> list[Use]:
+        """The pods that have a node, or none for which the scheduler could still find one."""
+        pods = await self.pods(move)
+        return [Use(pod.name) for pod in pods if pod.node_name]
+
+    async def advance(
+        self, move: VolumeMove, phase: Phase, message: str = "", **fields: Any
+    ) -> VolumeMove:
+        """Write the next phase, and with it what it needs."""
+        since = datetime.now(UTC).isoformat(timespec="seconds")
+        status = {"phase": phase, "message": message, "phaseSince": since, **fields}
+        written = await self.write(move, status)
+        log.info("move", phase=phase.value, message=message)
+        self._events.record(
+            self.regarding(move),
+            warning=phase in (Phase.REFUSED, Phase.ABORTING),
+            reason=f"Move{phase.value}",
+            message=message or f"claim {move.claim_key}: {phase.value}",
+        )
+        return written
+
+    async def tell(self, move: VolumeMove, message: str, **fields: Any) -> VolumeMove:
+        """Write for what it waits, if that is news."""
+        told = move.told
+        known = {"message": told.message, "progressPercent": told.progress_percent}
+        status = {"message": message, **fields}
+        if all(known.get(key) == value for key, value in status.items()):
+            return move
+        return await self.write(move, status)
+
+    async def write(self, move: VolumeMove, status: Mapping[str, Any]) -> VolumeMove:
+        """Patch the status of exactly the version that was read."""
+        written = await patch_status(self._client, VOLUME_MOVES, move, status)
+        self._caches.moves.observe(written)
+        return written
+
+    def regarding(self, move: VolumeMove) -> Regarding:
+        """What events are about."""
+        return Regarding.of(move, KIND, API_VERSION)
+
+    async def keep(self, move: VolumeMove) -> VolumeMove:
+        """Have the move stay until it is undone or finished."""
+        if FINALIZER in move.finalizers:
+            return move
+        return await self._finalizers(move, [*move.finalizers, FINALIZER])
+
+    async def release(self, move: VolumeMove) -> None:
+        """Let the move go."""
+        if FINALIZER in move.finalizers:
+            left = [each for each in move.finalizers if each != FINALIZER]
+            with suppress_gone():
+                await self._finalizers(move, left)
+
+    async def _finalizers(self, move: VolumeMove, finalizers: Sequence[str]) -> VolumeMove:
+        meta = move.metadata
+        body = {
+            "metadata": {
+                "uid": meta.uid,
+                "resourceVersion": meta.resource_version,
+                "finalizers": list(finalizers),
+            }
+        }
+        written = await self._client.patch(
+            VOLUME_MOVES, move.name, body, kind=Patch.MERGE, namespace=meta.namespace
+        )
+        self._caches.moves.observe(written)
+        return written
+
+    async def hold(self, move: VolumeMove, found: PersistentVolume) -> None:
+        """Have a volume attached nowhere; the flow of attachments reads it from our cache."""
+        await self._annotate(found, move.key)
+
+    async def let_go(self, move: VolumeMove, found: PersistentVolume | None) -> None:
+        """The opposite, if it is held for this move."""
+        if found is not None and found.annotations.get(HELD_FOR_MOVE) == move.key:
+            with suppress_gone():
+                await self._annotate(found, None)
+
+    async def _annotate(self, found: PersistentVolume, note: str | None) -> None:
+        metadata = {"uid": found.uid, "annotations": {HELD_FOR_MOVE: note}}
+        await self._patch_volume(found, {"metadata": metadata})
+
+    async def set_policy(self, found: PersistentVolume, policy: str) -> None:
+        """Set the reclaim policy of the very PersistentVolume that was read."""
+        metadata = {"uid": found.uid, "resourceVersion": found.metadata.resource_version}
+        spec = {"persistentVolumeReclaimPolicy": policy}
+        await self._patch_volume(found, {"metadata": metadata, "spec": spec})
+
+    async def _patch_volume(self, found: PersistentVolume, body: Json) -> None:
+        written = await self._client.patch(PERSISTENT_VOLUMES, found.name, body, kind=Patch.MERGE)
+        self._caches.persistent_volumes.observe(written)
+
+    async def remove_claim(self, move: VolumeMove, uid: str, resource_version: str) -> None:
+        """Delete exactly this version of a claim."""
+        with suppress_gone():
+            await self._client.delete(
+                CLAIMS,
+                move.spec.claim_name,
+                namespace=move.metadata.namespace,
+                uid=uid,
+                resource_version=resource_version,
+            )
+
+    async def create_claim(self, move: VolumeMove) -> bool:
+        """Create the claim again, unless somebody was faster.
+
+        Returns:
+            False if nothing can be created any more: the namespace, and the move with it, goes.
+        """
+        body = phase_rules.recreated(move)
+        try:
+            made = await self._client.create(CLAIMS, body, move.metadata.namespace)
+        except KubeError as error:
+            if move.deleting and error.reason is Reason.FORBIDDEN and _ENDING in error.message:
+                return False
+            if error.reason is not Reason.OBJECT_EXISTS:
+                raise
+        else:
+            self._caches.claims.observe(made)
+        return True
+
+    async def remove_volume_object(self, found: PersistentVolume) -> None:
+        """Delete exactly this version of a PersistentVolume."""
+        await self._client.delete(
+            PERSISTENT_VOLUMES,
+            found.name,
+            uid=found.uid,
+            resource_version=found.metadata.resource_version,
+        )

@@ -1,0 +1,220 @@
+"""VolumeMoves: the wish to give a claim another volume with the same data, and how far it is.
+
+The kind is ours: manifests/volume-moves/crd.yaml. What is written in ``status`` is all that the
+next leader needs to go on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from provisioner.model.meta import KubeObject
+from provisioner.model.names import OUR_PREFIX
+
+GROUP = OUR_PREFIX.rstrip("/")
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "VolumeMove"
+# On the VolumeMove: what it has made is undone, or the claim completed, before it goes.
+FINALIZER = f"{OUR_PREFIX}move"
+_HOUR_S = 3600.0
+
+
+class Phase(StrEnum):
+    """How far a move is; each is written before its work begins."""
+
+    NEW = ""
+    REFUSED = "Refused"
+    PLANNED = "Planned"
+    HELD = "Held"
+    SNAPSHOTTING = "Snapshotting"
+    CREATING = "Creating"
+    SWAPPING = "Swapping"
+    CLEANING = "Cleaning"
+    DONE = "Done"
+    ABORTING = "Aborting"
+    ABORTED = "Aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a phase does, and the phases that follow it; for the code and for docs/move.md."""
+
+    does: str
+    then: tuple[Phase, ...] = ()
+
+
+STAGES: Mapping[Phase, Stage] = {
+    Phase.NEW: Stage(
+        "The plan is made. Nothing is touched.",
+        (Phase.PLANNED, Phase.REFUSED),
+    ),
+    Phase.REFUSED: Stage("The plan says why the move is not possible. Nothing was touched."),
+    Phase.PLANNED: Stage(
+        "The plan is written. With `dryRun` this is the end.",
+        (Phase.HELD, Phase.ABORTED),
+    ),
+    Phase.HELD: Stage(
+        "The volume is attached to no node any more, once the pods that have it have ended.",
+        (Phase.SNAPSHOTTING, Phase.ABORTING),
+    ),
+    Phase.SNAPSHOTTING: Stage(
+        "A snapshot of the detached volume is taken.",
+        (Phase.CREATING, Phase.ABORTING),
+    ),
+    Phase.CREATING: Stage(
+        "The new volume is created from the snapshot and compared with the plan. Its "
+        "PersistentVolume is reserved for the claim.",
+        (Phase.SWAPPING, Phase.ABORTING),
+    ),
+    Phase.SWAPPING: Stage(
+        "The old PersistentVolume is set to Retain. The claim is deleted and created again, bound "
+        "to the new volume. From here on the move cannot be aborted.",
+        (Phase.CLEANING,),
+    ),
+    Phase.CLEANING: Stage(
+        "The claim has the new volume, and pods can use it. The snapshot is deleted.",
+        (Phase.DONE,),
+    ),
+    Phase.DONE: Stage(
+        "The old volume is kept for `keepSource`; then its PersistentVolume gets its reclaim "
+        "policy back.",
+    ),
+    Phase.ABORTING: Stage(
+        "The claim has its old volume, and pods can use it. The snapshot and the new volume are "
+        "deleted.",
+        (Phase.ABORTED,),
+    ),
+    Phase.ABORTED: Stage("Everything is as it was before the move."),
+}
+ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
+# From these, the claim still has its old volume whatever becomes of the move.
+ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING})
+
+
+class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``spec.to``; what is not said stays as it is. ``size``: a quantity, "" for the same."""
+
+    zone: str = ""
+    storage_class_name: str = ""
+    encrypted: bool | None = None
+    kms_key_id: str = ""
+    size: str = ""
+
+
+class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``spec``. ``keep_source``: hours, as "168h"."""
+
+    claim_name: str = ""
+    to: MoveTarget = MoveTarget()
+    keep_source: str = "168h"
+    dry_run: bool = False
+    abort: bool = False
+
+    @property
+    def keep_source_s(self) -> float:
+        """For how long the old volume is kept, in seconds; the CRD allows whole hours only."""
+        return int(self.keep_source.removesuffix("h") or 0) * _HOUR_S
+
+
+class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What a volume is: in ``status.plan``, the one that is there and the one to come."""
+
+    zone: str = ""
+    size_gib: int = msgspec.field(default=0, name="sizeGiB")
+    volume_type: str = msgspec.field(default="", name="type")
+    iops: int | None = None
+    throughput_mibps: int | None = msgspec.field(default=None, name="throughputMiBps")
+    encrypted: bool = False
+    kms_key_id: str | None = msgspec.field(default=None, name="kmsKeyID")
+    storage_class_name: str = ""
+
+
+class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``status.plan``. ``pods``: those that stop; ``notes``: what a human should know first."""
+
+    source: Shape = Shape()
+    target: Shape = Shape()
+    pods: list[str] = []
+    notes: list[str] = []
+
+
+class MoveSource(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``status.source``: what the claim had. ``reclaim_policy``: before the move.
+
+    ``driver``: only its controller carries the move out; a cluster may have controllers of several.
+    """
+
+    claim_uid: str = msgspec.field(default="", name="claimUID")
+    persistent_volume: str = ""
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    reclaim_policy: str = ""
+    driver: str = ""
+
+
+class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``status``.
+
+    Attributes:
+        message: what it waits for, why it was refused, or what a human can do.
+        progress_percent: of the snapshot, as EC2 tells it.
+        snapshot: its id in EC2, once it is known.
+        request: what CreateVolume is told, frozen with the plan; the snapshot is added once known.
+        persistent_volume: the new PersistentVolume, frozen with the plan.
+        volume: the id of the new volume.
+        claim: the whole claim as JSON, written before it is deleted.
+        phase_since: RFC 3339, when the phase was written.
+        source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
+    """
+
+    phase: str = ""
+    message: str = ""
+    plan: MovePlan | None = None
+    source: MoveSource | None = None
+    progress_percent: int = 0
+    snapshot: str = ""
+    request: dict[str, Any] | None = None
+    persistent_volume: dict[str, Any] | None = None
+    volume: str = ""
+    claim: str = ""
+    phase_since: str = ""
+    source_kept_until: str = ""
+
+
+class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
+    """A VolumeMove."""
+
+    spec: VolumeMoveSpec = VolumeMoveSpec()
+    status: VolumeMoveStatus | None = None
+
+    @property
+    def told(self) -> VolumeMoveStatus:
+        """``status``, never None."""
+        return self.status or VolumeMoveStatus()
+
+    @property
+    def phase(self) -> Phase:
+        """``status.phase``.
+
+        Raises:
+            ValueError: a newer controller has written one that this one does not know.
+        """
+        return Phase(self.told.phase)
+
+    @property
+    def claim_key(self) -> str:
+        """``namespace/name`` of its claim."""
+        return f"{self.metadata.namespace}/{self.spec.claim_name}"
+
+    @property
+    def persistent_volume_name(self) -> str:
+        """The name of the new PersistentVolume, and of the volume in its tags."""
+        return f"pvc-{self.uid}"
+
+    @property
+    def is_to_end(self) -> bool:
+        """Whether its user wants it undone: by ``spec.abort``, or by deleting it."""
+        return self.spec.abort or self.deleting

@@ -1,0 +1,350 @@
+"""Claims that get another volume with the same data (VolumeMove)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import yaml
+
+from provisioner.sandbox.api import Api, ApiError
+from tests.cluster import hands
+from tests.cluster.hands import PVS, Json
+from tests.cluster.replicas import eventually
+from tests.cluster.source_stories import SIZE_GIB, SourceStory, storage
+
+MANIFESTS = Path(__file__).parents[2] / "manifests" / "volume-moves"
+MOVES = "/apis/ebs-provisioner.io/v1alpha1"
+NOTE, LABEL = {"example.com/note": "stays"}, {"app": "shop"}
+_ZONE = "topology.kubernetes.io/zone"
+_PATHS = {
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ValidatingAdmissionPolicy": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+    ),
+    "ValidatingAdmissionPolicyBinding": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    ),
+}
+
+
+@contextlib.asynccontextmanager
+async def moves_installed(api: Api) -> AsyncIterator[None]:
+    """The CRD and the rights of manifests/volume-moves, removed at the end."""
+    files = ("crd.yaml", "rbac.yaml", "policy.yaml")
+    objects = [o for f in files for o in yaml.safe_load_all((MANIFESTS / f).read_text())]
+    paths = [f"{_PATHS[each['kind']]}/{each['metadata']['name']}" for each in objects]
+    try:
+        for each in objects:
+            await api.create(_PATHS[each["kind"]], each)
+
+        async def served() -> bool:
+            with contextlib.suppress(Exception):
+                return "items" in await api.get(f"{MOVES}/volumemoves")
+            return False
+
+        await eventually("VolumeMoves are served", served)
+        yield
+    finally:
+        for path in reversed(paths):
+            await hands.discard(api, path)
+
+
+class _MoveStory(SourceStory):
+    """A claim in one zone, and a node of another zone."""
+
+    OPTIONS: ClassVar[Mapping[str, object]] = {"volume_moves": True}
+    STEP_S = 300.0
+
+    @property
+    def there(self) -> str:
+        return next(each for each in self.world.sandbox.zones if each != self.zone)
+
+    @property
+    def move_path(self) -> str:
+        return f"{MOVES}/namespaces/{self.world.namespace}/volumemoves/{self.name}"
+
+    async def furnish(self) -> None:
+        name, api = f"{self.name}-there", self.world.api
+        labels = {_ZONE: self.there, "topology.kubernetes.io/region": self.there[:-1]}
+        body: Json = {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": True}}
+        node = await api.create("/api/v1/nodes", body)
+        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
+        driver = {"name": self.slot.driver, "nodeID": "i-0123456789abcdef0", "topologyKeys": []}
+        csi_node = {
+            "metadata": {"name": name, "ownerReferences": [owner]},
+            "spec": {"drivers": [driver]},
+        }
+        await api.create("/apis/storage.k8s.io/v1/csinodes", csi_node)
+        await super().furnish()
+        noted = {"metadata": {"labels": LABEL, "annotations": NOTE}}
+        await api.patch(self.claim_path, noted)
+        policy = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
+        await api.patch(f"{PVS}/{self.pv}", policy)
+
+    async def ask(self, **spec: Any) -> None:
+        """Create the VolumeMove."""
+        wish = {"claimName": self.name, "to": {"zone": self.there}, "keepSource": "1h"} | spec
+        body = {
+            "apiVersion": "ebs-provisioner.io/v1alpha1",
+            "kind": "VolumeMove",
+            "metadata": {"name": self.name},
+            "spec": wish,
+        }
+        await self.world.api.create(self.move_path.rpartition("/")[0], body)
+
+    async def is_in(self, phase: str) -> Json:
+        """Wait until the move is in a phase."""
+        return await self.object_when(
+            f"the move is {phase}",
+            self.move_path,
+            lambda move: move.get("status", {}).get("phase") == phase,
+        )
+
+    async def snapshots(self) -> dict[str, Json]:
+        """What EC2 holds of this story."""
+        return await asyncio.to_thread(self.world.hand.snapshots_of, self.cluster_id)
+
+    async def persistent_volumes(self) -> list[Json]:
+        """Those of the claim's name, whichever claim that was."""
+        return [
+            each
+            for each in await hands.items(self.world.api, PVS)
+            if (each["spec"].get("claimRef") or {}).get("name") == self.name
+        ]
+
+    async def clear(self) -> None:
+        named = await self.persistent_volumes()
+        await self.remove(self.move_path)
+        await self.remove(self.claim_path)
+        for each in named:
+            await self.remove(f"{PVS}/{each['metadata']['name']}")
+        await super().clear()
+        for snapshot_id in await self.snapshots():
+            await asyncio.to_thread(self.world.hand.ec2.delete_snapshot, SnapshotId=snapshot_id)
+        await hands.discard(self.world.api, f"/api/v1/nodes/{self.name}-there")
+
+
+class MoveAcross(_MoveStory):
+    """A claim is moved to another zone; its old volume is kept."""
+
+    LEAST = frozenset(
+        {
+            "PATCH volumemoves",
+            "PATCH volumemoves/status",
+            "PATCH persistentvolumes",
+            "CreateSnapshot",
+            "CreateVolume",
+            "POST persistentvolumes",
+            "DELETE persistentvolumeclaims",
+            "POST persistentvolumeclaims",
+            "DeleteSnapshot",
+        }
+    )
+
+    async def tell(self) -> None:
+        await self.ask()
+        await self.is_in("Done")
+        await self.until("no volume has the mark of one that nothing names", self._all_unmarked)
+
+    async def _all_unmarked(self) -> bool:
+        marks = "ebs-provisioner.io/unclaimed"
+        found = (await self.volumes()).values()
+        return all("Tags" in v and marks not in hands.tags_of(v) for v in found)
+
+    async def check(self) -> None:
+        """One claim, Bound to the data in the other zone; the old volume is there; no snapshot."""
+        claim = await self.world.api.get(self.claim_path)
+        meta, name = claim["metadata"], claim["spec"]["volumeName"]
+        assert claim["status"]["phase"] == "Bound", claim
+        assert meta["labels"] == LABEL
+        assert meta["annotations"].items() >= NOTE.items()
+        assert claim["spec"]["resources"]["requests"]["storage"] == f"{SIZE_GIB}Gi"
+        new = await self.world.api.get(f"{PVS}/{name}")
+        old = await self.world.api.get(f"{PVS}/{self.pv}")
+        assert new["spec"]["claimRef"]["uid"] == meta["uid"]
+        assert new["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+        assert old["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
+        assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
+        volumes = await self.volumes()
+        made = new["spec"]["csi"]["volumeHandle"]
+        assert set(volumes) == {self.volume_id, made}, volumes
+        assert volumes[made]["AvailabilityZone"] == self.there
+        taken = await self.calls("CreateSnapshot", about=self.volume_id)
+        assert len(taken) == 1, taken
+        assert volumes[made]["SnapshotId"]
+        assert await self.snapshots() == {}
+        assert len(await self.made()) == 1
+        assert len(await self.persistent_volumes()) == 2
+        self.check_log()
+
+
+class MoveAborted(_MoveStory):
+    """A move is aborted while its new volume is created; everything is as it was before."""
+
+    LEAST = frozenset({"PATCH volumemoves", "PATCH volumemoves/status", "CreateSnapshot"})
+
+    async def tell(self) -> None:
+        await self.ask()
+
+        async def creating() -> bool:
+            move = await self.world.api.get(self.move_path)
+            return move.get("status", {}).get("phase") in {"Creating", "Swapping"}
+
+        await self.until("the new volume is created", creating)
+        await self.world.api.patch(self.move_path, {"spec": {"abort": True}})
+        move = await self.until("the move ended", self._ended)
+        self.phase = move["status"]["phase"]
+
+    async def _ended(self) -> Json | None:
+        move: Json = await self.world.api.get(self.move_path)
+        return move if move["status"]["phase"] in {"Aborted", "Done"} else None
+
+    async def check(self) -> None:
+        """The claim has its old volume, and nothing else is there; or the abort came too late."""
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["status"]["phase"] == "Bound", claim
+        assert await self.snapshots() == {}
+        if self.phase == "Aborted":
+            assert claim["spec"]["volumeName"] == self.pv
+            old = await self.world.api.get(f"{PVS}/{self.pv}")
+            assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
+            assert set(await self.volumes()) == {self.volume_id}
+            assert len(await self.persistent_volumes()) == 1
+        self.check_log()
+
+
+class MoveUnderStatefulSet(_MoveStory):
+    """The claim of a StatefulSet is moved once it is scaled down, and its next pod has it."""
+
+    def _names(self) -> Iterator[str]:
+        return (f"data-{self._set_of(number)}-0" for number in self.world.numbers)
+
+    @staticmethod
+    def _set_of(number: int) -> str:
+        return f"moved{number}"
+
+    @property
+    def set_name(self) -> str:
+        return self.name.removeprefix("data-").removesuffix("-0")
+
+    @property
+    def sets_path(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self.world.namespace}/statefulsets"
+
+    @property
+    def pod_path(self) -> str:
+        return f"{hands.pods_of(self.world.namespace)}/{self.set_name}-0"
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        template = {
+            "metadata": {"labels": {"app": self.set_name}},
+            "spec": {
+                "nodeName": self.slot.instance.private_dns_name,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "main",
+                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }
+                ],
+            },
+        }
+        claims = {
+            "metadata": {"name": "data"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": self.slot.driver,
+                "resources": storage(SIZE_GIB),
+            },
+        }
+        spec = {
+            "serviceName": self.set_name,
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": self.set_name}},
+            "template": template,
+            "volumeClaimTemplates": [claims],
+        }
+        await self.world.api.create(
+            self.sets_path, {"metadata": {"name": self.set_name}, "spec": spec}
+        )
+
+    async def tell(self) -> None:
+        async def attached() -> bool:
+            volume = (await self.volumes()).get(self.volume_id, {})
+            return bool(volume.get("Attachments"))
+
+        await self.until("the volume is attached", attached)
+        self.first_pod = (await self.world.api.get(self.pod_path))["metadata"]["uid"]
+        await self.ask()
+        await self.is_in("Held")
+        await self._scale(0)
+        await self.is_in("Done")
+        await self._scale(1)
+
+    async def _scale(self, replicas: int) -> None:
+        spec = {"spec": {"replicas": replicas}}
+        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", spec)
+
+    async def check(self) -> None:
+        """Another pod, the same claim in the other zone; the old volume was attached only once."""
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["status"]["phase"] == "Bound", claim
+        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+        made = new["spec"]["csi"]["volumeHandle"]
+        volumes = await self.volumes()
+        assert volumes[made]["AvailabilityZone"] == self.there
+        assert not volumes[self.volume_id].get("Attachments")
+        assert len(await self.calls("AttachVolume", about=self.volume_id)) == 1
+        assert await self.snapshots() == {}
+
+        async def another_pod() -> bool:
+            with contextlib.suppress(ApiError):
+                pod = await self.world.api.get(self.pod_path)
+                return bool(pod["metadata"]["uid"] != self.first_pod)
+            return False
+
+        await self.until("another pod is there", another_pod)
+        self.check_log()
+
+    async def clear(self) -> None:
+        await hands.discard(self.world.api, f"{self.sets_path}/{self.set_name}")
+        await self.is_gone(self.pod_path)
+        await super().clear()
+
+
+class MoveRefused(_MoveStory):
+    """A move to a zone without nodes is refused, and nothing is touched."""
+
+    async def tell(self) -> None:
+        await self.ask(to={"zone": "nowhere-1a"})
+        move = await self.is_in("Refused")
+        self.message = move["status"]["message"]
+        self.refusals = [
+            await self._refusal({"to": {"zone": self.there}}),
+            await self._refusal({"claimName": "another"}),
+        ]
+
+    async def _refusal(self, spec: Json) -> int:
+        try:
+            await self.world.api.patch(self.move_path, {"spec": spec})
+        except ApiError as error:
+            return error.status
+        return 0
+
+    async def check(self) -> None:
+        """The claim is as before, the sentence names the zone, and the move cannot be changed."""
+        assert "no node with the driver is in zone nowhere-1a" in self.message
+        assert self.refusals == [422, 422]
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["spec"]["volumeName"] == self.pv
+        assert set(await self.volumes()) == {self.volume_id}
+        assert await self.snapshots() == {}
+        self.check_log()

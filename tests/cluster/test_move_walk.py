@@ -1,0 +1,68 @@
+"""What comes of a controller that dies, or loses a reply, at any request of a VolumeMove."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.cluster import walk, walk_world
+from tests.cluster.background import Background
+from tests.cluster.move_stories import (
+    MoveAborted,
+    MoveAcross,
+    MoveRefused,
+    MoveUnderStatefulSet,
+    moves_installed,
+)
+from tests.cluster.stories import Story
+from tests.cluster.walk_world import World
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SLOTS = 4
+every_kind = pytest.mark.parametrize("kind", [MoveAcross, MoveAborted], ids=lambda k: k.__name__)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def world(
+    background: Background, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[World]:
+    async with (
+        walk_world.opened(background, tmp_path_factory.mktemp("move"), SLOTS) as opened,
+        moves_installed(opened.api),
+    ):
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def recordings() -> dict[type[Story], list[str]]:
+    """The requests of each story without a crash; told once."""
+    return {}
+
+
+@pytest.mark.parametrize("kind", [MoveUnderStatefulSet, MoveRefused], ids=lambda k: k.__name__)
+async def test_a_move_ends_as_it_should(world: World, kind: type[Story]):
+    await walk.record(world, kind)
+
+
+@every_kind
+@pytest.mark.parametrize("turn", range(len(walk.FATES)))
+async def test_a_crash_or_a_lost_reply_at_any_request_loses_and_doubles_nothing(
+    world: World, recordings: dict[type[Story], list[str]], kind: type[Story], turn: int
+):
+    labels = recordings.get(kind) or await walk.record(world, kind)
+    recordings[kind] = labels
+    print("\n".join(labels))  # noqa: T201
+    assert kind.LEAST - set(map(walk.what, labels)) == set()
+
+    # Each request with one of the three fates; with another one at each turn.
+    fates = [walk.FATES[(turn + at) % len(walk.FATES)] for at in range(len(labels))]
+    points = zip(labels, fates, strict=True)
+    endings = await asyncio.gather(*(walk.tell(world, kind, *point) for point in points))
+
+    print("\n".join(walk.summary(kind, endings)))  # noqa: T201
+    assert [str(each) for each in endings if each.wrong] == []
+    # How often a move shows that it waits depends on the time; each story has most of the others.
+    assert sum(each.reached for each in endings) >= len(labels) - 2

@@ -1,0 +1,252 @@
+"""What a move does next."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.controller.moving import phase_rules as rules
+from provisioner.controller.moving.phase_rules import InUse, Use
+from provisioner.model.claim import BIND_COMPLETED
+from provisioner.model.document import Document
+from provisioner.model.persistent_volume import (
+    PersistentVolume,
+    PersistentVolumeSpec,
+    PersistentVolumeStatus,
+)
+from provisioner.model.volume import CreateRequest, VolumeState
+from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, VolumeMove
+from tests.builders import DELETED_AT, VOLUME, ZONE, a_volume, an_attachment
+
+OLD_UID, NEW_PV, OLD_PV = "old-uid", "pvc-move-uid", "pvc-old"
+POD = Use("web-0")
+
+
+def a_move(*, claim: str = "", to: Any = None) -> VolumeMove:
+    body = {
+        "metadata": {"name": "to-b", "namespace": "shop", "uid": "move-uid"},
+        "spec": {
+            "claimName": "data",
+            "to": to or {"zone": "us-east-1b"},
+        },
+        "status": {
+            "claim": claim,
+            "source": {
+                "claimUID": OLD_UID,
+                "persistentVolume": OLD_PV,
+                "volumeID": VOLUME,
+                "reclaimPolicy": "Delete",
+            },
+            "plan": {"target": {"sizeGiB": 10}},
+        },
+    }
+    return msgspec.convert(body, VolumeMove)
+
+
+def a_claim(uid: str = OLD_UID, volume: str = OLD_PV, **meta: Any) -> Document:
+    body = {
+        "metadata": {
+            "name": "data",
+            "namespace": "shop",
+            "uid": uid,
+            "resourceVersion": "7",
+            "labels": {"app": "shop"},
+            "annotations": {
+                BIND_COMPLETED: "yes",
+                "volume.kubernetes.io/selected-node": "node-a",
+                "ebs-provisioner.io/zone": f"{ZONE}/{uid}",
+                "example.com/note": "stays",
+            },
+            "ownerReferences": [{"kind": "StatefulSet", "name": "web", "uid": "s"}],
+        }
+        | meta,
+        "spec": {
+            "volumeName": volume,
+            "storageClassName": "fast",
+            "resources": {"requests": {"storage": "4Gi"}},
+            "dataSource": {"kind": "VolumeSnapshot", "name": "monday"},
+        },
+    }
+    return msgspec.convert(body, Document)
+
+
+def in_use(*, held: bool = False, uses: Any = (), nodes: Any = (), **volume: Any) -> InUse:
+    found = replace(a_volume(), state=VolumeState.AVAILABLE, attachments=(), **volume)
+    return InUse(held, uses, nodes, found)
+
+
+def test_an_unused_volume_is_held_before_its_snapshot_is_taken():
+    assert rules.next_held_step(a_move(), in_use()) == rules.Hold()
+    assert rules.next_held_step(a_move(), in_use(held=True)) == rules.GoOn()
+
+
+def test_pods_are_waited_for_and_can_restart_elsewhere():
+    step = rules.next_held_step(a_move(), in_use(uses=[POD], nodes=["node-a"]))
+
+    assert step == rules.Await("waiting for pods web-0 to end")
+    came_between = in_use(held=True, uses=[POD])
+    assert isinstance(rules.next_held_step(a_move(), came_between), rules.LetGo)
+
+
+def test_an_attachment_counts_once_it_is_recorded():
+    assert rules.may_be_attached(an_attachment())
+    assert rules.may_be_attached(an_attachment(prepared=False, attached=True))
+    assert not rules.may_be_attached(an_attachment(prepared=False))
+
+
+def test_it_goes_on_only_once_nothing_is_attached_and_ec2_says_so_too():
+    attached = in_use(nodes=["node-a"])
+    assert isinstance(rules.next_held_step(a_move(), attached), rules.Await)
+    by_hand = replace(in_use(held=True), volume=replace(a_volume(), state=VolumeState.IN_USE))
+    assert isinstance(rules.next_held_step(a_move(), by_hand), rules.Await)
+    assert isinstance(rules.next_held_step(a_move(), replace(in_use(), volume=None)), rules.Undo)
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        None,
+        a_claim("another"),
+        a_claim(deletionTimestamp=DELETED_AT),
+        a_claim(volume="pvc-other"),
+    ],
+)
+def test_a_claim_that_its_user_deleted_or_replaced_is_not_moved(claim: Document | None):
+    source = a_move().told.source
+    assert source is not None
+    assert rules.broken(source, claim) is not None
+    assert rules.broken(source, a_claim()) is None
+
+
+def a_pv(policy: str = "Retain", **changes: Any) -> PersistentVolume:
+    spec = {"persistentVolumeReclaimPolicy": policy, "claimRef": {"uid": OLD_UID}}
+    body = {"metadata": {"name": OLD_PV}, "spec": spec, "status": {"phase": "Released"}} | changes
+    return msgspec.convert(body, PersistentVolume)
+
+
+RECORDED = rules.record(a_claim())
+
+
+def test_the_claim_is_deleted_only_after_its_volume_is_kept_and_it_is_recorded():
+    move = a_move()
+
+    assert rules.next_swap_step(move, a_pv("Delete"), a_claim(), ()) == rules.Retain()
+    assert rules.next_swap_step(move, a_pv(), a_claim(), ()) == rules.Record()
+    recorded = a_move(claim=RECORDED)
+    assert rules.next_swap_step(recorded, a_pv(), a_claim(), ()) == rules.Remove(OLD_UID, "7")
+    changed = a_claim(resourceVersion="8")
+    assert rules.next_swap_step(recorded, a_pv(), changed, ()) == rules.Record()
+
+
+def test_a_deleted_claim_is_waited_for_and_then_created_again():
+    move, going = a_move(claim=RECORDED), a_claim(deletionTimestamp=DELETED_AT)
+
+    assert isinstance(rules.next_swap_step(move, a_pv(), going, ()), rules.Await)
+    step = rules.next_swap_step(move, a_pv(), going, [POD])
+    assert step == rules.Await("waiting for pods web-0 to end")
+    assert rules.next_swap_step(move, a_pv(), None, ()) == rules.Recreate()
+
+
+def test_the_new_claim_is_waited_for_until_it_is_bound():
+    move = a_move(claim=RECORDED)
+    bound = a_claim("new", NEW_PV)
+    waiting = a_claim("new", NEW_PV, annotations={})
+
+    assert rules.next_swap_step(move, a_pv(), bound, ()) == rules.Swapped()
+    assert isinstance(rules.next_swap_step(move, a_pv(), waiting, ()), rules.Await)
+
+
+def test_an_empty_claim_that_somebody_put_in_between_makes_room_and_a_full_one_is_named():
+    move = a_move(claim=RECORDED)
+
+    empty = rules.next_swap_step(move, a_pv(), a_claim("sneaked", ""), ())
+    full = rules.next_swap_step(move, a_pv(), a_claim("sneaked", "pvc-full"), ())
+
+    assert empty == rules.RemoveEmpty("sneaked", "7")
+    assert isinstance(full, rules.Await)
+    assert "pvc-full" in full.message
+    assert NEW_PV in full.message
+
+
+def test_the_claim_is_created_again_as_it_was_with_another_volume():
+    body = rules.recreated(a_move(claim=RECORDED))
+
+    meta, spec = body["metadata"], body["spec"]
+    assert meta["labels"] == {"app": "shop"}
+    assert meta["annotations"] == {"example.com/note": "stays"}
+    assert meta["ownerReferences"] == [{"kind": "StatefulSet", "name": "web", "uid": "s"}]
+    assert "uid" not in meta
+    assert "resourceVersion" not in meta
+    assert spec == json.loads(RECORDED)["spec"] | {"volumeName": NEW_PV}
+
+
+def test_it_gets_the_class_and_the_size_of_the_move():
+    move = a_move(claim=RECORDED, to={"storageClassName": "secret", "size": "10Gi"})
+
+    spec = rules.recreated(move)["spec"]
+
+    assert spec["storageClassName"] == "secret"
+    assert spec["resources"]["requests"]["storage"] == "10Gi"
+
+
+REQUEST = CreateRequest("token", ZONE, 4, "gp3", snapshot_id="snap-1", encrypted=True)
+MADE = replace(a_volume(), size_gib=4, snapshot_id="snap-1", encrypted=True)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"zone": "us-east-1f"}, "is in us-east-1f"),
+        ({"size_gib": 3}, "has 3 GiB"),
+        ({"snapshot_id": ""}, "no snapshot"),
+        ({"encrypted": False}, "not encrypted"),
+        ({"volume_type": "gp2"}, "of type gp2"),
+    ],
+)
+def test_a_new_volume_that_is_not_as_planned_is_found_out(changes: Any, said: str):
+    assert rules.unlike(REQUEST, MADE) is None
+    assert said in (rules.unlike(REQUEST, replace(MADE, **changes)) or "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "is_other"),
+    [
+        ("arn:aws:kms:r:1:key/a", "arn:aws:kms:r:1:key/a", False),
+        ("a", "arn:aws:kms:r:1:key/a", False),
+        ("alias/mine", "arn:aws:kms:r:1:key/a", False),
+        ("b", "arn:aws:kms:r:1:key/a", True),
+        (None, "arn:aws:kms:r:1:key/a", False),
+    ],
+)
+def test_another_key_than_was_asked_for_is_found_out(asked: Any, has: str, is_other: Any):
+    wrong = rules.unlike(replace(REQUEST, kms_key_id=asked), replace(MADE, kms_key_id=has))
+
+    assert (wrong is not None) is is_other
+
+
+def test_the_old_volume_gets_its_policy_back_only_while_nobody_has_taken_it():
+    source = a_move().told.source
+    assert source is not None
+
+    assert rules.may_let_source_go(source, a_pv())
+    assert not rules.may_let_source_go(source, None)
+    assert not rules.may_let_source_go(source, a_pv(status={"phase": "Bound"}))
+    other = PersistentVolume(
+        spec=PersistentVolumeSpec(persistent_volume_reclaim_policy="Retain"),
+        status=PersistentVolumeStatus(phase="Released"),
+    )
+    assert not rules.may_let_source_go(source, other)
+
+
+def test_every_phase_leads_to_an_end():
+    def ends_of(phase: Phase) -> set[Phase]:
+        then = STAGES[phase].then
+        return set().union(*map(ends_of, then)) if then else {phase}
+
+    assert STAGES.keys() == set(Phase)
+    for phase in Phase:
+        assert ends_of(phase) <= ENDS
+    assert all(Phase.ABORTED in ends_of(phase) for phase in ABORTABLE)
+    assert ends_of(Phase.SWAPPING) == {Phase.DONE}
