@@ -18,10 +18,12 @@ EC2_AT_MOST = 8
 API_AT_MOST = 20
 # The cadences that the product promises, for fewer than 500 volumes in transition.
 DESCRIBES_AT_MOST = {
-    "by id": 15,  # the watcher: one a second, and again without an id that EC2 does not know
+    # The watcher: three a second, and again without an id that EC2 does not know.
+    "by id": 35,
     "by name": 25,  # look-ups: one each half second, and a page more
     "by other tags": 8,  # marks, left-over volumes: a minute apart, or a backoff
-    "modifications": 15,  # the watcher, and before a volume is modified; those of 50 ms share a call
+    # The watcher: one a second; and before a volume is modified, where those of 50 ms share a call.
+    "modifications": 20,
     "snapshots": 15,  # the watcher
     "instances": 40,  # who attaches or detaches looks first; those of 50 ms share a call
 }
