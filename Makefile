@@ -25,7 +25,7 @@ endif
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check lint types quick unit test suite suite-units suite-stories compat conformance demo bench image image-lock clean
+.PHONY: help setup check lint types quick unit test suite units stories compat conformance demo bench image image-lock clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -96,19 +96,19 @@ test: lint
 suite: setup
 	rm -rf $(USED_RIGHTS)
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
-	@$(MAKE) --no-print-directory --jobs 3 $(BESIDE) suite-stories suite-units
+	@$(MAKE) --no-print-directory --jobs 3 $(BESIDE) stories units
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
 
 # Programs in Go, most of all the API servers, collect their garbage less often there: a story of the
 # crash walk takes a seventh less CPU. The limit is per process, and soft. tests/scheduling.py says
 # which process runs which file.
-suite-stories: export GOGC := 400
-suite-stories: export GOMEMLIMIT := 768MiB
-suite-stories: setup
+stories: export GOGC := 400
+stories: export GOMEMLIMIT := 768MiB
+stories: setup
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS) tests/cluster
 
 # What they say comes at their end, in one piece.
-suite-units: setup
+units: setup
 	@mkdir -p $(dir $(UNITS_SAID))
 	@nice -n 5 $(BIN)/python -m pytest --ignore tests/cluster >$(UNITS_SAID) 2>&1; \
 		status=$$?; cat $(UNITS_SAID); exit $$status

@@ -1,4 +1,4 @@
-"""Which worker process of ``make suite`` runs which file next.
+"""Which worker process of ``make stories`` runs which file next.
 
 The longest files come first, so that no worker is left with one of them when the rest have ended.
 """

@@ -81,7 +81,7 @@ def test_everything_is_linted_and_type_checked_and_types_beside_the_tests() -> N
 
     assert set(commands) >= {each.strip() for each in planned("check")}
     (beside,) = (each for each in commands if "--jobs 3" in each)
-    assert beside.endswith(" types suite-stories suite-units")
+    assert beside.endswith(" types stories units")
 
 
 def test_each_test_is_run_once_in_the_suite() -> None:
