@@ -12,7 +12,6 @@ SET_UP := .venv/.set-up
 DEMO_SET_UP := .venv/.set-up-demo
 RIGHTS := tests/cluster/test_rights.py
 USED_RIGHTS := .pytest_cache/used-rights
-UNITS_SAID := .pytest_cache/units.log
 WORKERS ?= 4
 # Another Kubernetes than the sandbox's own: make demo KUBERNETES=1.35 KUBELET=1.34
 ifdef KUBERNETES
@@ -25,7 +24,7 @@ endif
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check lint types quick unit test suite units stories compat conformance demo bench image image-lock clean
+.PHONY: help setup check lint types quick unit test suite compat conformance demo bench image image-lock clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -77,7 +76,7 @@ quick: check
 	$(BIN)/python -m tests.quick $(OF)
 
 unit: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile --ignore tests/cluster
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m 'not cluster'
 
 # The programs come first, with their progress: built within a fixture, they would take minutes in
 # silence, and pytest's watchdog would end the run. When they are there this takes under a second.
@@ -85,33 +84,23 @@ unit: setup
 test: lint
 	$(BIN)/ebs-provisioner sandbox binaries --tests
 	-PYTHONPATH=.ci $(BIN)/python -m image
-	@MYPY_NUM_WORKERS=0 $(MAKE) --no-print-directory BESIDE=types suite
+	@MYPY_NUM_WORKERS=0 $(MAKE) --no-print-directory --jobs 2 types suite
 
-# What needs a control plane mostly waits, all else mostly computes: so the stories of the control plane
-# have four processes with one each, and one process runs the other tests beside them, as long as it
-# takes, on what the stories leave of the cores. No process collects tests that it does not run.
-# What the stories have used of the rights that the manifests grant is told to the last run, which
-# judges it. In a fresh clone one process compiles the tests first, or each of the five does so at the
-# same time (16 s of CPU). What it finds wrong the next one shows.
+# Four processes, as most of the cluster's stories is waiting: three have a control plane each, and
+# one runs the other tests beside them. A fifth saves a minute, and has stories run into the ends of
+# their patience. What they have used of the rights that the manifests grant is told to the last run,
+# which judges it. tests/scheduling.py says which process runs which file.
+# Programs in Go, most of all the API servers, collect their garbage less often there: a story of the
+# crash walk takes a seventh less CPU. The limit is per process, and soft.
+suite: export GOGC := 400
+suite: export GOMEMLIMIT := 768MiB
+# In a fresh clone one process compiles the tests first, or each of the four does so at the same time
+# (16 s of CPU). What it finds wrong the next one shows.
 suite: setup
 	rm -rf $(USED_RIGHTS)
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
-	@$(MAKE) --no-print-directory --jobs 3 $(BESIDE) stories units
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
 	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
-
-# Programs in Go, most of all the API servers, collect their garbage less often there: a story of the
-# crash walk takes a seventh less CPU. The limit is per process, and soft. tests/scheduling.py says
-# which process runs which file.
-stories: export GOGC := 400
-stories: export GOMEMLIMIT := 768MiB
-stories: setup
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS) tests/cluster
-
-# What they say comes at their end, in one piece.
-units: setup
-	@mkdir -p $(dir $(UNITS_SAID))
-	@nice -n 5 $(BIN)/python -m pytest --ignore tests/cluster >$(UNITS_SAID) 2>&1; \
-		status=$$?; cat $(UNITS_SAID); exit $$status
 
 # Kubernetes' own tests. Its programs take 15 to 30 minutes to build, once; Linux, root. QUICK=1 runs
 # those that are neither Slow nor Serial, PART=2/3 a part of all, PART=commit/3 the part that the commit

@@ -1,7 +1,6 @@
 """Fixtures that more than one folder of tests uses, and the check for leaked asyncio tasks."""
 
 import asyncio
-import gc
 import inspect
 from collections.abc import AsyncIterator, Generator, Iterator
 from collections.abc import Set as AbstractSet
@@ -33,17 +32,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure() -> None:
     """Before anything is mounted or started."""
-    gc.disable()
     own_mounts.enter()
     # Without any configuration, structlog has rich paint each traceback, which takes a fifth of a second.
     plain = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
     structlog.configure(processors=[*structlog.get_config()["processors"][:-1], plain])
-
-
-def pytest_collection_finish() -> None:
-    """What was collected lives to the end: no look for garbage needs to pass through it."""
-    gc.freeze()
-    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,6 +1,8 @@
-"""Which worker process of ``make stories`` runs which file next.
+"""Which worker process of ``make test`` runs which file next.
 
-The longest files come first, so that no worker is left with one of them when the rest have ended.
+Tests of the control plane mostly wait, all others mostly compute: so one worker has the others, and
+together they keep the cores busy. Of the control plane's files the longest come first, so that no
+worker is left with one of them when the rest have ended.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,6 +13,8 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 CLUSTER = "tests/cluster/"
+COMPUTES = "gw0"
+"""The worker that begins with the tests without a control plane."""
 
 LONGEST = (
     *("test_conformance", "test_crash_walk", "test_broken_clusters", "test_installed"),
@@ -31,9 +35,10 @@ So the cycles come when the walk is over.
 """
 
 
-def next_file(files: Iterable[str]) -> str:
+def next_file(files: list[str], worker: str) -> str:
     """The file that a worker begins next, of those that nobody has begun."""
-    return min(files, key=_rank)
+    kind = [file for file in files if file.startswith(CLUSTER) is not (worker == COMPUTES)]
+    return min(kind or files, key=_rank)
 
 
 def _rank(file: str) -> int:
@@ -45,7 +50,7 @@ class Scheduling(LoadFileScheduling):
     """One file after the other to each worker, as ``next_file`` says."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        file = next_file(self.workqueue)
+        file = next_file(list(self.workqueue), node.gateway.id)
         self.workqueue.move_to_end(file, last=False)
         super()._assign_work_unit(node)
 

@@ -1,6 +1,5 @@
 """Which worker runs which file next."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,24 +14,26 @@ SHORT, LONG, LONGER = (
     *("tests/cluster/test_up.py", "tests/cluster/test_kill.py"),
     "tests/cluster/test_crash_walk.py",
 )
-# It has the name of a long story.
-UNIT = "tests/controller/nodes/test_dead_node.py"
+# The second one has the name of a long story.
+UNIT, UNIT_TOO = "tests/ec2/test_rate_option.py", "tests/controller/nodes/test_dead_node.py"
 
 
-def order(*files: str) -> list[str]:
+def order(worker: str, *files: str) -> list[str]:
     left, begun = list(files), []
     while left:
-        begun.append(scheduling.next_file(left))
+        begun.append(scheduling.next_file(left, worker))
         left.remove(begun[-1])
     return begun
 
 
-def test_the_longest_stories_are_begun_first():
-    assert order(UNIT, SHORT, LONG, LONGER) == [LONGER, LONG, SHORT, UNIT]
+def test_one_worker_begins_with_what_needs_no_control_plane():
+    assert order("gw0", SHORT, UNIT, LONG, UNIT_TOO) == [UNIT, UNIT_TOO, LONG, SHORT]
 
 
-def test_all_others_are_begun_in_their_own_order():
-    assert order(UNIT, "tests/ec2/test_rate_option.py") == [UNIT, "tests/ec2/test_rate_option.py"]
+def test_the_others_begin_with_the_longest_stories():
+    assert order("gw1", UNIT, SHORT, LONG, UNIT_TOO, LONGER) == [
+        *(LONGER, LONG, SHORT, UNIT, UNIT_TOO),
+    ]
 
 
 def test_the_longest_files_exist_and_are_named_once():
@@ -43,18 +44,17 @@ def test_the_longest_files_exist_and_are_named_once():
 
 
 def test_xdist_asks_for_it(tmp_path: Path):
-    """In a house of three files, of which the last is the longest; one worker runs them."""
-    folder = tmp_path / "tests/cluster"
-    folder.mkdir(parents=True)
-    longest = f"{scheduling.LONGEST[0]}.py"
-    for name in ("test_a.py", "test_b.py", longest):
-        (folder / name).write_text("def test_it(): pass\n")
+    """In a house of two files; each worker says what it ran."""
+    for name in ("cluster/test_waits.py", "test_computes.py"):
+        path = tmp_path / "tests" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"def test_it(worker_id): print('ran', {name!r}, 'on', worker_id)\n")
     hook = "from tests.scheduling import scheduler as pytest_xdist_make_scheduler\n"
     (tmp_path / "conftest.py").write_text(f"import sys\nsys.path.insert(0, {str(ROOT)!r})\n{hook}")
 
     done = subprocess.run(
         [
-            *(sys.executable, "-m", "pytest", "-n", "1", "--dist", "loadfile", "-v"),
+            *(sys.executable, "-m", "pytest", "-n", "2", "--dist", "loadfile", "-rP"),
             *("--import-mode=importlib", "--rootdir", str(tmp_path), "tests"),
         ],
         cwd=tmp_path,
@@ -64,8 +64,8 @@ def test_xdist_asks_for_it(tmp_path: Path):
         timeout=60,
     )
 
-    ran = re.findall(r"PASSED tests/cluster/(\S+)::test_it", done.stdout)
-    assert ran == [longest, "test_a.py", "test_b.py"], done.stdout
+    assert "ran test_computes.py on gw0\n" in done.stdout, done.stdout
+    assert "ran cluster/test_waits.py on gw1\n" in done.stdout
 
 
 def report(file: str, worker: str, start: float, stop: float) -> pytest.TestReport:
