@@ -49,6 +49,19 @@ _FALSE = frozenset({"false", "f", "0", "no", "n", "off"})
 # Source: EBS user guide "Initialize EBS volumes": 100 to 300 MiB/s (2026-11-21).
 _LEAST_RATE_MIBPS = 100
 
+
+def is_encrypted(parameters: Mapping[str, str]) -> bool:
+    """Whether a class asks for encryption, whatever the account's default is.
+
+    Neither yes nor no is not asked for: the check of classes tells it.
+    """
+    said = next((text for key, text in parameters.items() if key.lower() == "encrypted"), "")
+    try:
+        return boolean(said) is True
+    except ValueError:
+        return False
+
+
 # How values are read: a ValueError has the end of a sentence that begins with the value.
 
 

@@ -23,6 +23,7 @@ from botocore.parsers import ResponseParserError
 from provisioner.ec2.credentials import NoUsableCredentialsError
 from provisioner.ec2.error_codes import THROTTLES, ToldTime, classify, told_time
 from provisioner.model.errors import Ec2Error, Outcome, Reason
+from provisioner.model.key_rights import RIGHTS_ON_KEY
 
 R = Reason
 SLOWLY_S = 60.0  # a human has to act; asking more often only fills the audit log
@@ -61,8 +62,8 @@ _ADVICE: Mapping[Reason, Callable[[str, str, str], str]] = {
         "volumeInitializationRate in the class waits less"
     ),
     R.KEY_UNUSABLE: lambda *_: (
-        "check that the KMS key exists, is enabled and allows the "
-        "controller's IAM role kms:CreateGrant, kms:GenerateDataKey*, kms:Decrypt, kms:DescribeKey"
+        "check that the KMS key exists, is enabled and allows the controller's IAM role "
+        f"{RIGHTS_ON_KEY}"
     ),
     R.INSTANCE_FULL: lambda *_: "no more volumes can be attached to the instance",
     R.VOLUME_IN_USE: lambda action, *_: (

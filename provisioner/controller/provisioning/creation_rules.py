@@ -22,6 +22,7 @@ from provisioner.controller.provisioning.plan_rules import Plan
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN, Later, Next
 from provisioner.model.errors import NO_ANSWER, RATE_LIMITED, Outcome, Reason, StorageError
+from provisioner.model.key_rights import RIGHTS_ON_KEY
 from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 # A volume that a description has shown is gone after CONSISTENCY_S without one. One that none has
@@ -339,7 +340,7 @@ def _vanished(attempt: Attempt, volume: Volume) -> GiveUp:
             Reason.KEY_UNUSABLE,
             f"EC2 accepted volume {volume.volume_id} and then dropped it, as it does when it "
             f"cannot use a KMS key: check that {key} exists and is enabled, and that the "
-            "controller's role has kms:CreateGrant and kms:GenerateDataKeyWithoutPlaintext on it",
+            f"controller's role has {RIGHTS_ON_KEY} on it",
             retry_after_s=60.0,
         )
     return GiveUp(error, choose_again=False, next_token=attempt.token_number + 1)

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from provisioner.classes.storage_class_rules import boolean
+from provisioner.classes.storage_class_rules import is_encrypted
 from provisioner.inspect.doctor.check_rules import Check, Finding, Verdict, ok, unknown
 from provisioner.inspect.doctor.evidence_rules import DefaultKey, Evidence, KeyTry
 from provisioner.inspect.doctor.right_rules import AS_CONTROLLER, REFUSED
+from provisioner.model.key_rights import RIGHTS_ON_KEY
 from provisioner.model.storage_class import StorageClass
 
-_KEY, _ENCRYPTED = "kmskeyid", "encrypted"  # names of parameters are not case-sensitive
+_KEY = "kmskeyid"  # names of parameters are not case-sensitive
 # AWS's own key, until somebody sets another one as the default. Its policy lets everybody in the
 # account use it through EBS. Source: EBS user guide, "How Amazon EBS encryption works" and "Amazon
 # EBS encryption requirements"; KMS developer guide, "AWS managed keys" (read 2026-11-24).
@@ -42,14 +43,7 @@ def of_classes(classes: Iterable[StorageClass], driver: str) -> list[ClassKey]:
 def _of_class(storage_class: StorageClass) -> ClassKey:
     said = {key.lower(): value for key, value in (storage_class.parameters or {}).items()}
     key = said.get(_KEY, "")
-    return ClassKey(storage_class.name, key, bool(key) or _is_yes(said.get(_ENCRYPTED, "")))
-
-
-def _is_yes(text: str) -> bool:
-    try:
-        return boolean(text) is True
-    except ValueError:
-        return False  # the check of classes says so
+    return ClassKey(storage_class.name, key, bool(key) or is_encrypted(said))
 
 
 def checks(seen: Evidence) -> Iterator[Check]:
@@ -126,7 +120,6 @@ def _creation_is_refused(seen: Evidence) -> bool:
 
 def _key_remedy(key: str) -> str:
     return (
-        f"allow the controller kms:CreateGrant, kms:Decrypt, kms:DescribeKey, "
-        f"kms:GenerateDataKeyWithoutPlaintext and kms:ReEncrypt* on {key} "
-        "(manifests/iam/kms-policy.json), and in the key's policy"
+        f"allow the controller {RIGHTS_ON_KEY} on {key} (manifests/iam/kms-policy.json), and in "
+        "the key's policy"
     )

@@ -175,7 +175,10 @@ def _limits(seen: Evidence) -> Finding:
             problems.append(f"Node {csi_node.name} has {in_use} of {most} volumes, but {why}")
     if not checked:
         return skipped("the driver is registered on no node")
-    remedy = "pods with another volume must go to other nodes: add nodes, or larger instance types"
+    remedy = (
+        "nothing, unless a pod waits for such a node: kubectl ebs explain pod NAME says whether "
+        "other nodes have room for it; if none has, add nodes, or use larger instance types"
+    )
     return judged(problems, f"{counted(checked, 'node')} have room", remedy, worst=Verdict.WARNING)
 
 

@@ -232,6 +232,12 @@ def _elsewhere(view: View, claim: ClaimView, volume: VolumeView, here: Here) -> 
     return elsewhere_rules.chain(view, claim, volume, other, ill)
 
 
+_AFTERWARDS = (
+    "Once the VolumeAttachment is gone, kube-controller-manager makes a new one by itself if a pod "
+    "waits for the volume."
+)
+
+
 def _does_not_leave(view: View, volume: VolumeView, other: Attachment) -> Chain:
     """It is being detached, and that does not end."""
     told = next(
@@ -275,7 +281,9 @@ def stuck(view: View, attachment: Attachment, ec2: "InEc2 | None" = None) -> Lin
         next=f"the owner of {foreign[0]}; unknown to this driver"
         if foreign
         else "the controller, which removes its finalizer once EC2 has detached the volume",
-        remedy=_release(foreign[0], ec2) if foreign else "Look at the controller's log.",
+        remedy=f"{_release(foreign[0], ec2)} {_AFTERWARDS}"
+        if foreign
+        else "Look at the controller's log.",
         command=_remove(attachment, foreign[0])
         if foreign and ec2 and ec2.is_detached
         else shell(_SHOW, attachment.name)

@@ -423,7 +423,7 @@ def _failure(view: View, about: ClaimView, said: Said) -> Link:
             command=shell("kubectl ebs explain node {}", node[1]) if is_name(node[1]) else "",
         )
     link = reason_rules.link_of(said, Cause.NOT_CREATED)
-    if said.reason is not Reason.VOLUME_NOT_FOUND:
+    if said.reason is not Reason.VOLUME_NOT_FOUND or key_rules.is_unencrypted(about):
         return link
     key = key_rules.of_claim(view, about)
     return replace(

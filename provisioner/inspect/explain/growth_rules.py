@@ -43,7 +43,7 @@ def chains(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
         return [Chain((budget, what))]
     failed = _failure(about, claim)
     if failed is not None:
-        return [Chain((reason_rules.link_of(failed, Cause.MODIFYING), what))]
+        return [Chain((_refused(failed), what))]
     return [Chain((_running(volume) or what,), waits=True)]
 
 
@@ -84,7 +84,7 @@ def _under_way(about: ClaimView, claim: Claim, volume: VolumeView) -> Chain:
         or (since is not None and said.at is not None and said.at > since)
     )
     if said is not None and said.warning and is_new:
-        return Chain((reason_rules.link_of(said, Cause.MODIFYING),))
+        return Chain((_refused(said),))
     running = _running(volume)
     if running is None:
         running = Link(
@@ -158,6 +158,10 @@ def _budget(volume: VolumeView) -> Link | None:
         remedy="Nothing: everything that is requested until then goes together.",
         command="kubectl ebs volumes",
     )
+
+
+def _refused(said: Said) -> Link:
+    return reason_rules.link_of(said, Cause.MODIFYING, within=reason_rules.WITHIN_OF_CHANGES)
 
 
 def _failure(about: ClaimView, claim: Claim) -> Said | None:

@@ -4,18 +4,19 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from provisioner.classes.storage_class_rules import is_encrypted
 from provisioner.inspect.explain import reason_rules
 from provisioner.inspect.explain.chain_rules import Link
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, VolumeView
 from provisioner.inspect.shell_words import shell
 from provisioner.model.errors import Reason
+from provisioner.model.key_rights import RIGHTS_ON_KEY
+from provisioner.model.storage_class import StorageClass
 
 _PARAMETER = "kmskeyid"  # names of parameters are not case-sensitive
 _ROLE = re.compile(r":(?:assumed-role|role)/([\w+=,.@-]+)")
-_RIGHTS = (
-    "kms:CreateGrant, kms:Decrypt, kms:DescribeKey, kms:GenerateDataKeyWithoutPlaintext and "
-    "kms:ReEncrypt*"
-)
+_SHOW_DEFAULT = "aws ec2 get-ebs-default-kms-key-id"
+_SHOW_BY_DEFAULT = "aws ec2 get-ebs-encryption-by-default"
 _SHOW_KEY = "aws kms describe-key --key-id {}"
 _TRY_RIGHTS = "kubectl ebs doctor --as-controller"
 
@@ -82,14 +83,30 @@ def of_claim(view: View, about: ClaimView) -> Key:
             f"Use another source, {another}",
             shell("kubectl ebs explain pvc {}", about.source_claim.key),
         )
+    return _default(view, about, class_name, another)
+
+
+def _default(view: View, about: ClaimView, class_name: str, another: str) -> Key:
+    """The account's default key, as far as the volume is encrypted at all."""
     where = f" in {view.region}" if view.region else ""
+    if is_unencrypted(about):
+        words = (
+            f"a KMS key (which one is not known: class {class_name} does not ask for encryption, "
+            f"and the account does not encrypt by default{where})"
+        )
+        return Key(words, "", _SHOW_BY_DEFAULT)
+    if about.encrypts_by_default is None and not asks_for_encryption(about.storage_class):
+        words = (
+            f"a KMS key (the account's default one for EBS{where}, if the account encrypts by "
+            f"default: class {class_name} sets neither encrypted nor kmsKeyId)"
+        )
+        return Key(words, "", _SHOW_BY_DEFAULT)
     words = f"the account's default KMS key for EBS{where}"
     instead = f"Set another default key (aws ec2 modify-ebs-default-kms-key-id), {another}"
     if about.default_key:
         words = f"KMS key {about.default_key} ({words}: class {class_name} sets no kmsKeyId)"
         return Key(words, instead, shell(_SHOW_KEY, about.default_key))
-    words += f" (class {class_name} sets no kmsKeyId)"
-    return Key(words, instead, "aws ec2 get-ebs-default-kms-key-id")
+    return Key(f"{words} (class {class_name} sets no kmsKeyId)", instead, _SHOW_DEFAULT)
 
 
 def uses_default_key(about: ClaimView) -> bool:
@@ -100,6 +117,16 @@ def uses_default_key(about: ClaimView) -> bool:
     snapshot = about.snapshot.ebs if about.snapshot else None
     has_source = about.source_claim is not None or (snapshot is not None and snapshot.encrypted)
     return told and not named and not has_source and about.storage_class is not None
+
+
+def asks_for_encryption(storage_class: StorageClass | None) -> bool:
+    """Whether volumes of a class are encrypted, whatever the account's default is."""
+    return is_encrypted((storage_class.parameters or {}) if storage_class else {})
+
+
+def is_unencrypted(about: ClaimView) -> bool:
+    """Whether neither the class nor the account asks for encryption, so that no key is used."""
+    return about.encrypts_by_default is False and not asks_for_encryption(about.storage_class)
 
 
 def of_volume(volume: VolumeView) -> Key:
@@ -134,8 +161,8 @@ def _told(why: _Why, key: Key, role: str) -> tuple[str, str]:
     if why is _Why.DENIED:
         sentence = f"EC2 may not use {key.words} for {role}: a right is missing."
         remedy = (
-            f"Allow {role} {_RIGHTS} on the key (manifests/iam/kms-policy.json). The key's own "
-            "policy has to allow it too, above all if the key is of another account."
+            f"Allow {role} {RIGHTS_ON_KEY} on the key (manifests/iam/kms-policy.json). The "
+            "key's own policy has to allow it too, above all if the key is of another account."
         )
     elif why is _Why.MISSING:
         sentence = f"{words} does not exist, as EC2 says."
@@ -152,7 +179,7 @@ def _told(why: _Why, key: Key, role: str) -> tuple[str, str]:
     else:
         sentence = f"EC2 cannot use {key.words}, and does not say why."
         remedy = (
-            f"Check that the key exists and is enabled, and that {role} has {_RIGHTS} on it "
-            f"({_TRY_RIGHTS} tries them)."
+            f"Check that the key exists and is enabled, and that {role} has {RIGHTS_ON_KEY} on "
+            f"it ({_TRY_RIGHTS} tries them)."
         )
     return sentence, remedy

@@ -13,6 +13,10 @@ from provisioner.model.reasons import ADVICE
 _FOR_GOOD = frozenset({Reason.INVALID_CLASS, Reason.INVALID_CLAIM, Reason.NOT_SUPPORTED})
 # What kubectl calls what our commands call otherwise.
 _KUBECTL = {"snapshot": "volumesnapshot", "content": "volumesnapshotcontent"}
+# The longest pause between two tries, in kube/queue.py; those between modifications of a volume
+# are longer, in modifying/steps.py.
+_WITHIN = "5 minutes"
+WITHIN_OF_CHANGES = "30 minutes"
 _QUOTA = re.compile(r"\bL-[0-9A-F]{8}\b")
 _CLASS = re.compile(r"[Cc]lass '([^']+)'")
 
@@ -38,13 +42,14 @@ def proof_of(said: Said) -> Proof:
     return Proof(f"{said.about}, {said.where}{when}", said.text)
 
 
-def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
+def link_of(said: Said, otherwise: Cause, sentence: str = "", within: str = _WITHIN) -> Link:
     """What an event or a status says, as a cause.
 
     Args:
         said: the event, or the status.
         otherwise: the cause if its reason is not known.
         sentence: for a text without a reason.
+        within: the longest pause between two tries.
     """
     reason = said.reason
     if reason is None:
@@ -60,7 +65,7 @@ def link_of(said: Said, otherwise: Cause, sentence: str = "") -> Link:
         reason,
         meaning(reason),
         proof_of(said),
-        next=who_acts(reason),
+        next=who_acts(reason, within=within),
         remedy=remedy(reason),
         command=command_for(reason, said.text),
     )
@@ -77,15 +82,18 @@ def _events_of(said: Said) -> str:
     return shell("kubectl events -n {} --for {}", namespace or "default", f"{word}/{name}")
 
 
-def who_acts(reason: Reason, until: datetime | None = None) -> str:
-    """Who acts next, and when."""
+def who_acts(reason: Reason, until: datetime | None = None, within: str = _WITHIN) -> str:
+    """Who acts next, and when; ``within`` is the longest pause between two tries."""
     if until is not None:
         return f"the controller, after {at(until)}"
     if reason in _FOR_GOOD:
         return "nobody; it is tried again only after the object that is named has changed"
     if reason in RATE_LIMITED | NO_ANSWER - NEEDS_HUMAN:
         return "the controller, which tries again by itself"
-    return "you; afterwards the controller continues within a minute"
+    return (
+        f"you; afterwards the controller continues by itself, as a rule within {within}: the "
+        "longer it has failed, the less often it tries"
+    )
 
 
 def command_for(reason: Reason, text: str) -> str:

@@ -132,6 +132,8 @@ class ClaimView:
         key: namespace/name.
         users: pods that name it and have not ended.
         default_key: the account's KMS key for EBS; "" if it was not asked for, or is not told.
+        encrypts_by_default: whether the account encrypts volumes of classes that do not ask for
+            it; None if that was not asked for, or is not told.
     """
 
     key: str
@@ -145,6 +147,7 @@ class ClaimView:
     source_claim: Claim | None = None
     source_volume: PlacedVolume | None = None
     default_key: str = ""
+    encrypts_by_default: bool | None = None
 
     @property
     def name(self) -> str:

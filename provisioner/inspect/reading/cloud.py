@@ -24,6 +24,7 @@ from provisioner.region import find_region
 
 A = TypeVar("A")
 _DEFAULT_KEY = "GetEbsDefaultKmsKeyId"
+_BY_DEFAULT = "GetEbsEncryptionByDefault"
 _READ_TIMEOUT_S = 10.0
 # Behind an EC2 that throttles or hangs, the rest of what is known is worth more than the wait.
 _PATIENCE_S = 20.0
@@ -163,6 +164,14 @@ class Cloud:
             return ""
         answer = await self.ask(_DEFAULT_KEY, self._beside(_DEFAULT_KEY), {})
         return str(answer.get("KmsKeyId", ""))
+
+    async def encrypts_by_default(self) -> bool | None:
+        """Whether volumes are encrypted for which nobody asks for it; None if EC2 does not tell."""
+        if self.calls is None:
+            return None
+        answer = await self.ask(_BY_DEFAULT, self._beside(_BY_DEFAULT), {})
+        told = answer.get("EbsEncryptionByDefault")
+        return None if told is None else bool(told)
 
     async def _beside(self, action: str) -> Mapping[str, Any]:
         """A call that the product's own client does not know.

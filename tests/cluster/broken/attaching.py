@@ -103,7 +103,13 @@ async def wrong_affinity(place: Place) -> AsyncIterator[str]:
 @broken(
     "An old VolumeAttachment keeps a finalizer that nobody removes",
     "AttachmentStuck",
-    words=(f"finalizer {HOLD} keeps it", "is available", f"the owner of {HOLD}", "kubectl patch"),
+    words=(
+        f"finalizer {HOLD} keeps it",
+        "is available",
+        f"the owner of {HOLD}",
+        "kubectl patch",
+        "makes a new one",
+    ),
 )
 @asynccontextmanager
 async def attachment_of_nobody(place: Place) -> AsyncIterator[str]:

@@ -203,7 +203,11 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
     "NodesFull",
     check="node-limits",
     section=Section.POD_PENDING,
-    words=("Other nodes in us-east-1a have room", "Change the selector"),
+    words=(
+        "the only one in us-east-1a that the pod's nodeSelector (",
+        "Other nodes in us-east-1a have room",
+        "create it without that nodeSelector",
+    ),
 )
 @asynccontextmanager
 async def nodes_are_full(place: Place) -> AsyncIterator[str]:

@@ -58,6 +58,8 @@ async def may_not_create(place: Place) -> AsyncIterator[str]:
 )
 @asynccontextmanager
 async def may_not_use_the_key(place: Place) -> AsyncIterator[str]:
+    parameters = {"type": "gp3", "encrypted": "true"}
+    await place.storage_class("waits", waits=True, parameters=parameters)
     text = "The user is not authorized to use the KMS key."
     await refused(place, code="KMSKeyAccessDenied", message=text, http_status=403)
     await place.told("EncryptionKeyUnusable")

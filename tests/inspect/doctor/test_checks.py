@@ -671,6 +671,12 @@ def test_a_pod_of_the_node_plugin_may_start_on_a_new_node():
     assert late["node-plugin-ready"].verdict is Verdict.FAILED
 
 
+def test_a_full_node_is_no_reason_to_add_nodes_by_itself():
+    found = checked(with_cluster(csi_nodes=[e.csi_node(count=1)]))["node-limits"]
+    assert found.remedy.startswith("nothing, unless a pod waits for such a node: kubectl ebs exp")
+    assert "if none has, add nodes" in found.remedy
+
+
 def test_a_limit_already_leaves_other_volumes_out():
     instance = e.instance(volume_ids=("vol-root", e.VOLUME, "vol-a", "vol-b"))
     seen = replace(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,6 +12,7 @@ from msgspec import structs
 
 from provisioner.inspect.explain.chain_rules import Chain
 from provisioner.inspect.explain.view_rules import ClaimView, ControllerView, Said
+from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import DataSource
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectReference
@@ -105,6 +107,15 @@ def test_what_ec2_refuses_is_told_with_the_advice_of_the_events(reason: Reason):
     assert chain.links[0].remedy
     assert chain.links[0].next
     assert chain.links[0].proof.seen.startswith(reason)
+
+
+def test_the_pause_before_the_next_try_is_told_as_it_grows():
+    (chain,) = chains(view(claims=(claim_view(said=(refused(Reason.PERMISSION_DENIED),)),)))
+    assert chain.links[0].next == (
+        "you; afterwards the controller continues by itself, as a rule within 5 minutes: the "
+        "longer it has failed, the less often it tries"
+    )
+    assert inspect.signature(KeyedQueue).parameters["cap_s"].default == 5 * 60
 
 
 def test_a_failure_counts_although_the_next_try_goes_on():

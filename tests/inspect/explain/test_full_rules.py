@@ -10,7 +10,8 @@ from msgspec import structs
 from provisioner.inspect.explain.chain_rules import Link
 from provisioner.inspect.explain.view_rules import View
 from provisioner.model.attachment import AttachmentSource
-from provisioner.model.node import TYPE_LABEL, Node
+from provisioner.model.node import TYPE_LABEL, Node, Owner
+from provisioner.model.taint import Taint
 from tests.inspect.explain.views import (
     NODE,
     attachment_of,
@@ -58,17 +59,75 @@ def cause_of(found: View) -> Link:
     return chain.links[0]
 
 
-def test_room_on_nodes_that_the_pods_own_selector_excludes_comes_first():
-    found = full(limits={NODE: 1, "node-2": 25, "node-3": 25}, selector={HOST: NODE})
+SELECTED = {HOST: NODE}
+ELSEWHERE = {NODE: 1, "node-2": 25, "node-3": 25}
 
-    link = cause_of(found)
 
-    assert link.sentence.startswith("Other nodes in us-east-1a have room (node-2 (0 of 25), ")
-    assert f"({HOST}={NODE}) leaves only node node-1 (1 of 1, of claim shop/first)" in link.sentence
-    assert link.remedy.startswith("Change the selector where the pod is defined")
+def test_the_full_node_comes_first_then_its_odd_limit_then_room_on_nodes_that_are_not_selected():
+    link = cause_of(full(limits=ELSEWHERE, selector=SELECTED))
+    assert link.sentence == (
+        f"Node node-1, the only one in us-east-1a that the pod's nodeSelector ({HOST}={NODE}) "
+        "allows, takes no more volumes (1 of 1, of claim shop/first). The limit of node-1 (1) is "
+        "below that of another m5.large (25). Other nodes in us-east-1a have room: node-2 (0 of "
+        "25), node-3 (0 of 25)."
+    )
     assert "No further node is needed" in link.remedy
-    assert "autoscaler adds no node" in link.next
+    assert link.next == (
+        "you; an autoscaler helps only if it can add a node that the pod's nodeSelector "
+        f"({HOST}={NODE}) allows"
+    )
     assert link.command == ("kubectl get pods -A -o wide --field-selector spec.nodeName=node-1")
+
+
+@pytest.mark.parametrize(
+    ("owner", "labels", "remedy"),
+    [
+        (None, {}, "Delete the pod and create it without that nodeSelector; or delete a pod that "),
+        (
+            Owner(kind="StatefulSet", name="web"),
+            {},
+            "Change the nodeSelector in StatefulSet web, so that it allows a node with room; or ",
+        ),
+        (
+            Owner(kind="ReplicaSet", name="web-5d9f"),
+            {"pod-template-hash": "5d9f"},
+            "Change the nodeSelector in Deployment web, so that it allows a node with room; or ",
+        ),
+    ],
+)
+def test_the_selector_is_to_be_changed_where_the_pod_is_defined(
+    owner: Owner | None, labels: dict[str, str], remedy: str
+):
+    pod = pod_of(node="", message=MESSAGE, node_selector=SELECTED)
+    owners = [owner] if owner else None
+    metadata = structs.replace(pod.metadata, owner_references=owners, labels=labels)
+    pod = structs.replace(pod, metadata=metadata)
+    assert cause_of(full(limits=ELSEWHERE, pod=pod)).remedy.startswith(remedy)
+
+
+def test_of_more_nodes_that_the_pod_selects_each_is_named():
+    same = {TYPE_LABEL: "m5.large"}
+    found = full(
+        limits={NODE: 1, "node-2": 1},
+        selector=same,
+        attachments=(on(NODE, "pv-first"), on("node-2", "pv-more")),
+    )
+    assert cause_of(found).sentence == (
+        f"2 nodes in us-east-1a that the pod's nodeSelector ({TYPE_LABEL}=m5.large) allows take no "
+        "more volumes: node-1 (1 of 1, of claim shop/first), node-2 (1 of 1)."
+    )
+
+
+def test_a_node_that_a_taint_excludes_does_not_make_the_selector_choose_one_only():
+    nodes = (a_node(NODE), a_node("node-2"))
+    taint = Taint(key="team", effect="NoSchedule")
+    tainted = structs.replace(nodes[1], spec=structs.replace(nodes[1].spec, taints=[taint]))
+    found = full(
+        limits={NODE: 1, "node-2": 1},
+        selector={TYPE_LABEL: "m5.large"},
+        nodes=(nodes[0], tainted),
+    )
+    assert f"({TYPE_LABEL}=m5.large) and tolerations allow, takes" in cause_of(found).sentence
 
 
 def test_a_node_is_advised_where_no_other_node_has_room():
@@ -99,9 +158,10 @@ def test_of_many_full_nodes_the_first_three_are_named():
     )
 
 
-def test_a_limit_below_that_of_other_nodes_of_the_type_is_told():
+def test_a_limit_below_that_of_other_nodes_of_the_type_is_told_and_what_to_check():
     link = cause_of(full(limits={NODE: 1, "node-2": 25}, selector={HOST: NODE}))
     assert "The limit of node-1 (1) is below that of another m5.large (25)" in link.sentence
+    assert "of node-1 is not intended, check --volume-attach-limit and " in link.remedy
 
 
 def test_a_node_with_room_that_the_scheduler_excludes_for_another_reason_is_not_called_full():
@@ -120,7 +180,7 @@ def test_attachments_that_could_not_be_read_prove_no_room():
         unread=frozenset({"list volumeattachments"}),
     )
     link = cause_of(found)
-    assert "node-1 (limit 1)" in link.sentence
+    assert "takes no more volumes (limit 1)" in link.sentence
     assert "have room" not in link.sentence
     assert "attached not read" in link.proof.seen
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from provisioner.ec2.errors import refusal
 from provisioner.inspect.explain import key_rules
 from provisioner.inspect.explain.chain_rules import Link
 from provisioner.inspect.explain.view_rules import SnapshotView
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Reason
+from provisioner.model.key_rights import KEY_RIGHTS
 from tests.builders import a_class
+from tests.documents import ROOT
 from tests.inspect.explain.views import chains, claim_view, refused, view
 
 KEY = "arn:aws:kms:us-east-1:123456789012:key/k"
@@ -35,6 +39,9 @@ def with_key(name: str = "kmsKeyId") -> dict[str, Any]:
     return {"storage_class": a_class(parameters={name: KEY})}
 
 
+ENCRYPTED = {"storage_class": a_class(parameters={"Encrypted": "true"})}
+
+
 def test_a_missing_right_names_the_role_and_the_key_of_the_class():
     link = of_answer(DENIED, **with_key())
     assert f"KMS key {KEY} (kmsKeyId of class " in link.sentence
@@ -45,18 +52,54 @@ def test_a_missing_right_names_the_role_and_the_key_of_the_class():
 
 
 def test_without_a_kmskeyid_the_default_key_is_named_and_nothing_is_to_be_corrected_there():
-    link = of_answer("EC2 answered KMSKeyNotFound: no such key")
+    link = of_answer("EC2 answered KMSKeyNotFound: no such key", **ENCRYPTED)
     assert "The account's default KMS key for EBS in us-east-1 (class " in link.sentence
     assert "sets no kmsKeyId" in link.sentence
     assert "modify-ebs-default-kms-key-id" in link.remedy
     assert link.command.startswith("aws ec2 get-ebs-default-kms-key-id")
 
 
-def test_the_default_key_is_named_where_ec2_tells_it():
-    link = of_answer("EC2 answered KMSKeyNotFound: no such key", default_key=KEY)
+@pytest.mark.parametrize("claim", [ENCRYPTED, {"encrypts_by_default": True}])
+def test_the_default_key_is_named_where_ec2_tells_it(claim: dict[str, Any]):
+    link = of_answer("EC2 answered KMSKeyNotFound: no such key", default_key=KEY, **claim)
     assert f"KMS key {KEY} (the account's default KMS key for EBS in us-east-1: " in link.sentence
     assert "modify-ebs-default-kms-key-id" in link.remedy
     assert link.command == f"aws kms describe-key --key-id {KEY} --region us-east-1"
+
+
+def test_no_key_is_named_where_neither_the_class_nor_the_account_encrypts():
+    link = of_answer(DENIED, encrypts_by_default=False)
+    assert link.sentence == (
+        "EC2 may not use a KMS key (which one is not known: class fast does not ask for "
+        "encryption, and the account does not encrypt by default in us-east-1) for role "
+        "ebs-controller: a right is missing."
+    )
+
+
+def test_whether_the_account_encrypts_may_be_unknown():
+    link = of_answer("EC2 answered KMSKeyNotFound: no such key")
+    assert "A KMS key (the account's default one for EBS in us-east-1, if the " in link.sentence
+    assert "class fast sets neither encrypted nor kmsKeyId" in link.sentence
+    assert "modify-ebs-default-kms-key-id" not in link.remedy
+    assert link.command.startswith("aws ec2 get-ebs-encryption-by-default")
+
+
+def test_a_volume_without_encryption_that_ec2_took_back_is_not_blamed_on_a_key():
+    told = refused(Reason.VOLUME_NOT_FOUND)
+    found = claim_view(said=(told,), encrypts_by_default=False)
+    (chain,) = chains(view(claims=(found,)))
+    assert "default KMS key" not in chain.links[0].sentence
+
+
+def test_the_rights_are_those_of_the_policy_for_the_key_wherever_they_are_named():
+    path = ROOT / "manifests" / "iam" / "kms-policy.json"
+    statements = json.loads(path.read_text())["Statement"]
+    actions = [each["Action"] for each in statements]
+    rights = {r for each in actions for r in ([each] if isinstance(each, str) else each)}
+    assert {*KEY_RIGHTS} == rights
+    event = refusal("CreateVolume", "1 GiB", "KMSKeyNotFound", "no such key").message
+    for said in (event, of_answer(DENIED).remedy):
+        assert all(each in said for each in rights)
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,9 @@ def test_what_refuses_a_growth():
     event = said(
         "… failed: PermissionDenied: …", "VolumeResizeFailed", reason=Reason.QUOTA_EXCEEDED
     )
-    assert causes(growing(said=(event,))) == [["QuotaExceeded", "VolumeGrows"]]
+    (chain,) = chains(growing(said=(event,)))
+    assert [str(each.cause) for each in chain.links] == ["QuotaExceeded", "VolumeGrows"]
+    assert "as a rule within 30 minutes" in chain.links[0].next
 
 
 def test_a_used_up_budget_says_until_when():

@@ -222,6 +222,9 @@ def test_an_attachment_that_a_finalizer_of_nobody_keeps():
     assert first.proof.seen == f"example.com/hold; {VOLUME} is available"
     assert first.next == "the owner of example.com/hold; unknown to this driver"
     assert first.remedy.startswith("No part of this driver removes finalizer example.com/hold")
+    assert first.remedy.endswith(
+        "kube-controller-manager makes a new one by itself if a pod waits for the volume."
+    )
     assert '{"op":"test","path":"/metadata/finalizers/0","value":"example.com/hold"}' in (
         first.command
     )

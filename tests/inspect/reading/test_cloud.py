@@ -118,11 +118,11 @@ class Account:
         self.sent: Counter[str] = Counter()
         self.is_closed = False
 
-    async def call(self, _service: str, action: str) -> dict[str, str]:
+    async def call(self, _service: str, action: str) -> dict[str, Any]:
         self.sent[action] += 1
         if self.refuses:
             raise Ec2Error(Reason.PERMISSION_DENIED, "not authorized", action=action)
-        return {"KmsKeyId": "alias/aws/ebs"}
+        return {"KmsKeyId": "alias/aws/ebs", "EbsEncryptionByDefault": False}
 
     def close(self) -> None:
         self.is_closed = True
@@ -142,5 +142,17 @@ async def test_the_default_key_is_told_or_the_missing_right_is(
     assert account.is_closed
 
 
+@pytest.mark.parametrize("refuses", [False, True])
+async def test_whether_the_account_encrypts_is_told_or_the_missing_right_is(
+    monkeypatch: pytest.MonkeyPatch, *, refuses: bool
+):
+    monkeypatch.setattr(Aws, "of_caller", lambda _: Account(refuses=refuses))
+    looking = Cloud(cast("Any", SimpleNamespace(region="us-east-1")), Metrics())
+
+    assert await looking.encrypts_by_default() is (None if refuses else False)
+    assert [each.what for each in looking.gaps] == ["GetEbsEncryptionByDefault"] * refuses
+
+
 async def test_a_cloud_that_cannot_be_asked_has_no_default_key():
     assert await Cloud(None, Metrics()).default_key() == ""
+    assert await Cloud(None, Metrics()).encrypts_by_default() is None

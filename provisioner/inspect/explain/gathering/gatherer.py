@@ -235,8 +235,16 @@ class Gatherer:
             volume=volume,
         )
         if volume is None and key_rules.uses_default_key(found):
-            return replace(found, default_key=await self._cloud.default_key())
+            return await self._with_default_key(found)
         return found
+
+    async def _with_default_key(self, found: ClaimView) -> ClaimView:
+        """The account's default key, and whether it is used without being asked for."""
+        if not key_rules.asks_for_encryption(found.storage_class):
+            found = replace(found, encrypts_by_default=await self._cloud.encrypts_by_default())
+        if key_rules.is_unencrypted(found):
+            return found
+        return replace(found, default_key=await self._cloud.default_key())
 
     async def _sources(self, view: ClaimView, claim: Claim) -> ClaimView:
         """What its volume would be made from, as long as it has none."""

@@ -76,7 +76,8 @@ REMEDY: dict[Cause, str] = {
     Cause.NO_NODE_IN_ZONE: "Add a node in the zone, or restore a snapshot into another zone.",
     Cause.POD_EXCLUDES_ZONE: "Let the pod run in the zone of its volume.",
     Cause.ZONES_DIFFER: "Restore a snapshot of one volume into the zone of the other.",
-    Cause.NODES_FULL: "Add a node, or use an instance type that takes more volumes.",
+    Cause.NODES_FULL: "Add a node, or use an instance type that takes more volumes; if other nodes "
+    "have room, let the pod run there.",
     Cause.TAINTED: "Remove the taint, or add a toleration to the pod.",
     Cause.UNSCHEDULABLE: "Free what the scheduler's message names, or add a node.",
     Cause.NOT_SCHEDULED: "Nothing at first. If it stays: check that kube-scheduler runs.",

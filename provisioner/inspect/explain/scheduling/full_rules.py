@@ -19,6 +19,7 @@ FULL = "exceed max volume count"  # the scheduler's words (Kubernetes 1.36)
 _COUNT = re.compile(r"(\d+) node\(s\) exceed max volume count")
 _ALL = re.compile(r"^0/(\d+) nodes are available")
 MOST_NAMED = 3
+TOLERATIONS = "tolerations"
 # A shell would look for files of this name: it is quoted.
 _LIMITS = "custom-columns=NODE:.metadata.name,LIMIT:.spec.drivers[*].allocatable.count"
 
@@ -41,13 +42,18 @@ class Room:
         """How many more fit; 0 if that is not known."""
         return max(0, (self.limit or 0) - (self.used or 0))
 
-    def __str__(self) -> str:
+    @property
+    def seen(self) -> str:
+        """How many it has and may have, and of which claims."""
         if self.limit is None:
-            return f"{self.node.name} (limit unknown)"
+            return "limit unknown"
         if self.used is None:
-            return f"{self.node.name} (limit {self.limit})"
+            return f"limit {self.limit}"
         of = f", of {'claim' if len(self.claims) == 1 else 'claims'} {listed(self.claims, 'and')}"
-        return f"{self.node.name} ({self.used} of {self.limit}{of if self.claims else ''})"
+        return f"{self.used} of {self.limit}{of if self.claims else ''}"
+
+    def __str__(self) -> str:
+        return f"{self.node.name} ({self.seen})"
 
 
 def on_node(view: View) -> Mapping[str, list[Attachment]]:
@@ -86,8 +92,35 @@ def rooms(view: View, nodes: Sequence[Node]) -> list[Room]:
     return sorted(found, key=lambda each: (each.left, each.node.name))
 
 
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What of a pod chooses its nodes.
+
+    Attributes:
+        fields: "nodeSelector", "required affinity", "tolerations": those that exclude nodes.
+        text: what the first two say.
+    """
+
+    fields: tuple[str, ...]
+    text: str
+
+    @property
+    def chosen(self) -> str:
+        """Those fields that choose, without the tolerations."""
+        return listed([each for each in self.fields if each != TOLERATIONS], "and")
+
+    def __str__(self) -> str:
+        also = f" and {TOLERATIONS}" if TOLERATIONS in self.fields else ""
+        verb = "allows" if len(self.fields) == 1 else "allow"
+        return f"that the pod's {self.chosen} ({self.text}){also} {verb}"
+
+
 def link(
-    view: View, pod: WatchedPod, free: Sequence[Node], excluded: Sequence[Node], selection: str
+    view: View,
+    pod: WatchedPod,
+    free: Sequence[Node],
+    excluded: Sequence[Node],
+    selection: Selection | None,
 ) -> Link:
     """The nodes that could take the pod have no room for its volumes.
 
@@ -96,48 +129,52 @@ def link(
         pod: without a node.
         free: nodes that can use its volumes, and that it selects and tolerates.
         excluded: nodes that can use its volumes, and that it does not select.
-        selection: its nodeSelector and required affinity; "" for none.
+        selection: what excludes them; None for nothing.
     """
     number = max(1, len(pod.claim_keys))
     every = rooms(view, free)
     # Where the driver has no limit, the scheduler does not count.
     full = [e for e in every if e.limit is not None and not e.takes(number)] or every
-    others = [each for each in rooms(view, excluded) if each.takes(number)]
-    where = _zones(full)
-    sentence = _sentence(full, others, selection)
-    if len(every) > len(full):
-        sentence += (
-            f" {len(every) - len(full)} more would have room; the scheduler names another reason "
-            "against them."
-        )
+    others = [each for each in rooms(view, excluded) if each.takes(number)] if selection else []
+    odd, check = _low(view, full)
+    sentence = _sentence(full, selection, is_all=len(every) == len(full))
     return Link(
         Cause.NODES_FULL if len(every) == len(full) else Cause.UNSCHEDULABLE,
-        sentence + _low(view, full),
+        sentence + odd + _roomy(len(every) - len(full), others),
         _proof(full),
-        next="you; the autoscaler adds no node that the pod's selector excludes"
+        next=f"you; an autoscaler helps only if it can add a node {selection}"
         if others
         else "the autoscaler, if one may add nodes there; else you",
-        remedy=_remedy(full, where, is_selected=bool(selection), is_room_elsewhere=bool(others)),
+        remedy=(
+            _elsewhere(pod, full, selection) if selection and others else _more(full, selection)
+        )
+        + check,
         command=_command(full),
     )
 
 
-def _sentence(full: Sequence[Room], others: Sequence[Room], selection: str) -> str:
-    is_one = len(full) == 1
-    which, take = ("node", "takes") if is_one else ("nodes", "take")
+def _sentence(full: Sequence[Room], selection: Selection | None, *, is_all: bool) -> str:
     where, seen = _zones(full), _named(full)
-    if not selection:
+    if selection is None:
+        which, take = ("node", "takes") if len(full) == 1 else ("nodes", "take")
         return f"The {which} in {where} that could take the pod {take} no more volumes: {seen}."
-    sentence = (
-        f"The pod's nodeSelector or required affinity ({selection}) leaves only {which} {seen} "
-        f"in {where}, which {take} no more volumes."
-    )
-    if not others:
-        return sentence
+    if len(full) > 1:
+        return f"{len(full)} nodes in {where} {selection} take no more volumes: {seen}."
+    (only,) = full
+    one = "the only one" if is_all else "one of those"
     return (
-        f"Other nodes in {_zones(others)} have room ({_named(others)}), but the pod's own "
-        f"nodeSelector or required affinity excludes them. {sentence}"
+        f"Node {only.node.name}, {one} in {where} {selection}, takes no more volumes ({only.seen})."
     )
+
+
+def _roomy(number: int, others: Sequence[Room]) -> str:
+    """The nodes with room: so many that the pod allows, and the others."""
+    told = ""
+    if number:
+        told += f" {number} more would have room; the scheduler names another reason against them."
+    if others:
+        told += f" Other nodes in {_zones(others)} have room: {_named(others)}."
+    return told
 
 
 def by_words(pod: WatchedPod, condition: Condition) -> Link:
@@ -172,35 +209,52 @@ def _proof(full: Sequence[Room]) -> Proof:
     return Proof("CSINodes, allocatable.count; VolumeAttachments", "; ".join(told))
 
 
-def _low(view: View, full: Sequence[Room]) -> str:
-    """That a limit is below that of other nodes of the instance type."""
+def _low(view: View, full: Sequence[Room]) -> tuple[str, str]:
+    """That a limit is below that of other nodes of the type, and what to check; "" for neither."""
     most: dict[str, int] = {}
     for each in rooms(view, view.nodes):
         kind = each.node.labels.get(TYPE_LABEL, "")
         most[kind] = max(most.get(kind, 0), each.limit or 0)
     for each in full[:MOST_NAMED]:
-        kind = each.node.labels.get(TYPE_LABEL, "")
+        kind, name = each.node.labels.get(TYPE_LABEL, ""), each.node.name
         if kind and each.limit is not None and each.limit < most[kind]:
             return (
-                f" The limit of {each.node.name} ({each.limit}) is below that of another {kind} "
-                f"({most[kind]}): check --volume-attach-limit and "
-                "--reserved-volume-attachments of the node plugin there."
+                (
+                    f" The limit of {name} ({each.limit}) is below that of another {kind} "
+                    f"({most[kind]})."
+                ),
+                (
+                    f" If the limit of {name} is not intended, check --volume-attach-limit and "
+                    "--reserved-volume-attachments of the node plugin there."
+                ),
             )
-    return ""
+    return "", ""
 
 
-def _remedy(full: Sequence[Room], where: str, *, is_selected: bool, is_room_elsewhere: bool) -> str:
+def _freed(full: Sequence[Room]) -> str:
     which = f"node {full[0].node.name}" if len(full) == 1 else "one of these nodes"
-    free = f"delete a pod that uses a volume on {which} and is not needed there"
-    if is_room_elsewhere:
-        return (
-            "Change the selector where the pod is defined (its StatefulSet or Deployment), so that "
-            f"it allows the nodes with room; or {free}. No further node is needed."
-        )
-    selected = " that the pod selects" if is_selected else ""
+    return f"delete a pod that uses a volume on {which} and is not needed there"
+
+
+def _elsewhere(pod: WatchedPod, full: Sequence[Room], selection: Selection) -> str:
+    """What helps if nodes have room that the pod does not select."""
+    if pod.owner is None:
+        change = f"Delete the pod and create it without that {selection.chosen}"
+    else:
+        owner = f"{pod.owner.kind} {pod.owner.name}"
+        if pod.deployment:
+            owner = f"Deployment {pod.deployment}"
+        change = f"Change the {selection.chosen} in {owner}, so that it allows a node with room"
+    return f"{change}; or {_freed(full)}. No further node is needed."
+
+
+def _more(full: Sequence[Room], selection: Selection | None) -> str:
+    """What helps if no other node has room either."""
+    free = _freed(full)
+    selected = " that the pod selects" if selection else ""
     return (
-        f"{free[0].upper()}{free[1:]}; or add a node in {where}{selected}, or one of an instance "
-        "type that takes more volumes."
+        f"{free[0].upper()}{free[1:]}; or add a node in {_zones(full)}{selected}, or one of an "
+        "instance type that takes more volumes."
     )
 
 

@@ -75,7 +75,8 @@ def _among(
     is_full = full_rules.FULL in condition.message and full_rules.are_known(view, free)
     if is_full or full_rules.refuses(condition, len(free)):
         others = _tolerated(pod, [node for node in near if node not in chosen])
-        link = full_rules.link(view, pod, free, others, _selection(pod))
+        selection = _fields(pod, is_tainted=len(free) < len(chosen))
+        link = full_rules.link(view, pod, free, others, selection)
         if link.cause is Cause.NODES_FULL:
             return Chain((link, symptom))
         return Chain((replace(link, proof=symptom.proof),))
@@ -246,6 +247,18 @@ def _selection(pod: WatchedPod) -> str:
             values = ", ".join(each.values or ())
             chosen.append(f"{each.key} {each.operator} [{values}]")
     return "; ".join(chosen)
+
+
+def _fields(pod: WatchedPod, *, is_tainted: bool) -> full_rules.Selection | None:
+    """The fields of a pod that choose its nodes; None if it takes any, as far as they are shown."""
+    text = _selection(pod)
+    said = {
+        "nodeSelector": bool(pod.spec.node_selector),
+        "required affinity": bool(pod.spec.required_terms),
+        full_rules.TOLERATIONS: is_tainted,
+    }
+    fields = tuple(name for name, is_said in said.items() if is_said)
+    return full_rules.Selection(fields, text) if text else None
 
 
 def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
