@@ -69,8 +69,10 @@ class Record:
             StorageError: it cannot be written; nothing may be deleted that is not noted.
         """
         line = Line(datetime.now(UTC), volume_id, outcome, why)
+        left = msgspec.json.encode(line) + b"\n"
         try:
-            self.file.write(msgspec.json.encode(line) + b"\n")
+            while left:  # a disk that is almost full takes a part without an error
+                left = left[self.file.write(left) :]
             os.fsync(self.file.fileno())
         except OSError as error:
             raise StorageError(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from errno import ENOSPC
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -25,6 +28,9 @@ from provisioner.sandbox.strict_ec2.lab import client
 from tests.builders import ZONE
 from tests.cluster.hands import tag_list
 from tests.inspect.orphans.test_orphan_plan_rules import ACCOUNT, AROUND, TAGS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 @pytest_asyncio.fixture
@@ -202,6 +208,30 @@ async def test_two_who_apply_a_plan_at_once_delete_each_volume_once(
     }
     assert {each for each, _ in written(path)} == set(ids)
     assert await volumes.find(tags={"CSIVolumeName": None}) == []
+
+
+class AlmostFull(FileIO):
+    """A file on a disk that takes some bytes more, and then none."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        if self.tell():
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        return super().write(bytes(data)[:5])
+
+
+async def test_what_is_noted_in_part_is_not_deleted(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    make(strict_ec2)
+    some, around = await planned(volumes)
+
+    with (
+        AlmostFull(tmp_path / "outcome", "ab") as file,
+        pytest.raises(StorageError, match="No space left"),
+    ):
+        await apply.batch(volumes, some, around, apply.Record(file))
+
+    assert "DeleteVolume" not in strict_ec2.counts()
 
 
 async def test_what_cannot_be_noted_is_not_deleted(strict_ec2: StrictEc2, volumes: Volumes):
