@@ -48,11 +48,13 @@ class ApiServer:
     Attributes:
         many: claims; each has a PersistentVolume.
         hangs: whether it answers nothing.
+        forbids: whether nobody may read anything.
         asked: set with the first request.
     """
 
     many: int = 0
     hangs: bool = False
+    forbids: bool = False
     url: str = ""
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -63,6 +65,10 @@ class ApiServer:
         path = request.path
         if path == "/version":
             return web.json_response({"gitVersion": "v1.37.2"})
+        if self.forbids:
+            what = f"mallory cannot read {path}"
+            body = {"kind": "Status", "reason": "Forbidden", "message": what, "code": 403}
+            return web.json_response(body, status=403)
         if path in {"/api", "/apis"} or "limit" not in request.query:
             return self._object(path)
         make = {"persistentvolumes": _volume, "persistentvolumeclaims": _claim}
@@ -171,6 +177,18 @@ async def test_an_empty_cluster_is_no_riddle(command: str, program: Program, str
     assert done.code == (1 if command in MISS_SOMETHING else 0), done
     assert done.out or command == "history", done
     assert len([done.out, done.err]) == 2, done
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize("command", READS_KUBERNETES)
+async def test_a_right_that_is_missing_is_named(
+    command: str, program: Program, strict_ec2: StrictEc2
+):
+    program.server.forbids = True
+    done = await program.end(program.start(command, ec2=strict_ec2.endpoint))
+
+    assert done.code == (0 if command == "doctor" else 1), done  # what is unknown is no failure
+    assert "mallory cannot read" in done.out + done.err
     assert "Traceback" not in done.err
 
 
