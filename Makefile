@@ -99,8 +99,8 @@ suite: export GOMEMLIMIT := 768MiB
 suite: setup
 	rm -rf $(USED_RIGHTS)
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
-	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights=$(USED_RIGHTS) --ignore $(RIGHTS)
+	$(BIN)/python -m pytest --used-rights=$(USED_RIGHTS) $(RIGHTS)
 
 # Kubernetes' own tests. Its programs take 15 to 30 minutes to build, once; Linux, root. QUICK=1 runs
 # those that are neither Slow nor Serial, PART=2/3 a part of all, PART=commit/3 the part that the commit
