@@ -27,6 +27,7 @@ _forks.set_forkserver_preload(
         "provisioner.inspect.orphans.command",
         "provisioner.inspect.quota.command",
         "provisioner.inspect.volumes.command",
+        "provisioner.moves.command",
     ]
 )
 

@@ -165,7 +165,7 @@ def manifest(version: str, url: str, archives: Mapping[tuple[str, str], tuple[st
             "shortDescription": "Explain and inspect volumes of AWS EBS",
             "description": "Says why a pod, a claim or a volume of AWS EBS does not work and what "
             "would help, what in the cluster and in AWS will fail, how full volumes are, and what "
-            "they cost. It only reads, but for `orphans --apply`.\n",
+            "they cost. Only `orphans --apply` and `move` change anything.\n",
             "caveats": f"It needs Python {PYTHONS[0]} to {PYTHONS[-1]} as python3 on the PATH, and "
             "finds AWS credentials as the AWS CLI does.\n",
             "platforms": platforms,

@@ -29,6 +29,7 @@ COMMANDS: dict[str, list[str]] = {
     "doctor": [],
     "explain": ["pvc", "shop/claim-1"],
     "history": ["pvc", "shop/claim-1"],
+    "move": [],
     "orphans": ["--cluster-id", "dead"],
     "quota": [],
     "volumes": [],
