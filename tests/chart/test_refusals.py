@@ -10,9 +10,7 @@ from provisioner.cli import commands, controller
 from provisioner.node.commands import node
 from tests.chart.helm import (
     CHART_FOLDER,
-    NAMESPACE,
     built,
-    helm,
     merged,
     one,
     refusal,
@@ -501,28 +499,6 @@ def test_helms_test_uses_a_class_that_leaves_no_volume():
 
     assert used(kept, {"name": "fast"}) == "fast"
     assert used(kept) is None
-
-
-def test_the_notes_have_no_namespace_restricted_that_privileged_pods_are_in():
-    assert "pod-security.kubernetes.io/enforce=restricted" in notes({})
-
-    said = notes({"node": {"namespaceOverride": ""}})
-
-    assert "enforce=restricted" not in said
-    assert (
-        f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged" in said
-    )
-
-
-def notes(values: Json) -> str:
-    """What Helm says after an install."""
-    code, output, errors = helm(
-        *("install", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
-        *("--dry-run=client", "--values", "-"),
-        text=yaml.safe_dump(values),
-    )
-    assert code == 0, errors
-    return output.partition("NOTES:")[2]
 
 
 def test_all_that_is_wrong_is_said_at_once():
