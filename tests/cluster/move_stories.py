@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
+from provisioner.model.volume_move import MoveTarget
+from provisioner.moves import wish_rules
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
@@ -182,6 +185,58 @@ class MoveAcross(_MoveStory):
         assert len(await self.made()) == 1
         assert len(await self.persistent_volumes()) == 2
         self.check_log()
+
+
+class MoveByCommand(MoveAcross):
+    """The same by `kubectl ebs move`, which finds what it has done when it is run again."""
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        claim = await self.world.api.get(self.claim_path)
+        to = MoveTarget(zone=self.there)
+        wish = wish_rules.Wish(self.world.namespace, self.name, to)
+        self.move_name = wish_rules.name_of(wish, claim["metadata"]["uid"], ())
+
+    @property
+    def move_path(self) -> str:
+        return f"{MOVES}/namespaces/{self.world.namespace}/volumemoves/{self.move_name}"
+
+    async def tell(self) -> None:
+        claim = (f"pvc/{self.world.namespace}/{self.name}", "--to-zone", self.there)
+        self.unasked = await self._run(*claim)
+        self.moved = await self._run(*claim, "--keep-source", "1h", "--yes")
+        self.again = await self._run(*claim, "--yes")
+        self.resumed = await self._run("--resume", f"{self.world.namespace}/{self.move_name}")
+        await self.until("no volume has the mark of one that nothing names", self._all_unmarked)
+
+    async def _run(self, *words: str) -> tuple[int | None, str, str]:
+        """Exit code, what is printed, what is complained of."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "provisioner.cli", "ebs", "move", *words),
+            *("--kubeconfig", str(self.world.sandbox.plane.kubeconfig)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    async def check(self) -> None:
+        """The claim is moved, by one VolumeMove; the dry run for the plan is gone."""
+        await super().check()
+        code, out, err = self.moved
+        assert code == 0, (out, err)
+        assert self.unasked[0] == 1
+        assert "give --yes" in self.unasked[2]
+        assert f"{self.there}" in out
+        assert "No pod uses the claim now." in out
+        assert "[2/6] Snapshotting" in out  # it takes longest; others may pass between two looks
+        assert out.splitlines()[-1].startswith(f"claim {self.world.namespace}/{self.name} has vol")
+        assert (self.again[0], "has done this" in self.again[1]) == (0, True), self.again
+        assert self.resumed[:2] == (0, out.splitlines(keepends=True)[-1]), self.resumed
+        moves = await hands.items(self.world.api, self.move_path.rpartition("/")[0])
+        mine = [each["metadata"]["name"] for each in moves if self.name in str(each["spec"])]
+        assert mine == [self.move_name]
 
 
 class MoveAborted(_MoveStory):
