@@ -59,7 +59,7 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended.",
-        (Phase.SNAPSHOTTING, Phase.ABORTING),
+        (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
         "A snapshot of the detached volume is taken.",
@@ -71,17 +71,18 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SWAPPING: Stage(
-        "The old PersistentVolume is set to Retain. The claim is deleted and created again, bound "
-        "to the new volume. From here on the move cannot be aborted.",
+        "The old PersistentVolume is set to Retain; if the volume stays (`form` alone), its new "
+        "PersistentVolume is created. The claim is deleted and created again, bound to the new "
+        "PersistentVolume. From here on the move cannot be aborted.",
         (Phase.CLEANING,),
     ),
     Phase.CLEANING: Stage(
-        "The claim has the new volume, and pods can use it. The snapshot is deleted.",
+        "The claim has its new PersistentVolume, and pods can use it. The snapshot is deleted.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
         "The old volume is kept for `keepSource`; then its PersistentVolume gets its reclaim "
-        "policy back.",
+        "policy back. If the volume stays, its old PersistentVolume is deleted instead.",
     ),
     Phase.ABORTING: Stage(
         "The claim has its old volume, and pods can use it. The snapshot and the new volume are "
@@ -96,13 +97,24 @@ ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREA
 
 
 class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``spec.to``; what is not said stays as it is. ``size``: a quantity, "" for the same."""
+    """``spec.to``; what is not said stays as it is.
+
+    ``size``: a quantity, "" for the same; ``form``: "csi" for a PersistentVolume of the in-tree
+    plugin that is to become one of the driver.
+    """
 
     zone: str = ""
     storage_class_name: str = ""
     encrypted: bool | None = None
     kms_key_id: str = ""
     size: str = ""
+    form: str = ""
+
+    @property
+    def asks_for_another_volume(self) -> bool:
+        """Whether more is asked for than another PersistentVolume of the same volume."""
+        asked = (self.zone, self.storage_class_name, self.kms_key_id, self.size)
+        return any(asked) or self.encrypted is not None
 
 
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -134,10 +146,15 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``status.plan``. ``pods``: those that stop; ``notes``: what a human should know first."""
+    """``status.plan``.
+
+    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``pods``: those
+    that stop; ``notes``: what a human should know first.
+    """
 
     source: Shape = Shape()
     target: Shape = Shape()
+    keeps_volume: bool = False
     pods: list[str] = []
     notes: list[str] = []
 
@@ -163,8 +180,9 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         progress_percent: of the snapshot, as EC2 tells it.
         snapshot: its id in EC2, once it is known.
         request: what CreateVolume is told, frozen with the plan; the snapshot is added once known.
+            None if the volume stays.
         persistent_volume: the new PersistentVolume, frozen with the plan.
-        volume: the id of the new volume.
+        volume: the id of the new volume, or of the one that stays.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
@@ -208,6 +226,12 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def claim_key(self) -> str:
         """``namespace/name`` of its claim."""
         return f"{self.metadata.namespace}/{self.spec.claim_name}"
+
+    @property
+    def keeps_volume(self) -> bool:
+        """Whether its plan makes another PersistentVolume of the same volume."""
+        plan = self.told.plan
+        return plan is not None and plan.keeps_volume
 
     @property
     def persistent_volume_name(self) -> str:

@@ -10,11 +10,14 @@ from typing import Any, ClassVar
 
 import yaml
 
+from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
+from provisioner.model.persistent_volume import MIGRATED_TO, PROVISIONED_BY
 from provisioner.sandbox.api import Api, ApiError
-from tests.cluster import hands
+from tests.cluster import epochs, hands
 from tests.cluster.hands import PVS, Json
 from tests.cluster.replicas import eventually
 from tests.cluster.source_stories import SIZE_GIB, SourceStory, storage
+from tests.cluster.walk_world import Slot
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "volume-moves"
 MOVES = "/apis/ebs-provisioner.io/v1alpha1"
@@ -348,3 +351,77 @@ class MoveRefused(_MoveStory):
         assert set(await self.volumes()) == {self.volume_id}
         assert await self.snapshots() == {}
         self.check_log()
+
+
+class MoveToCsi(_MoveStory):
+    """A PersistentVolume of the in-tree plugin becomes one in CSI form, of the same volume."""
+
+    LEAST = frozenset(
+        {
+            "PATCH volumemoves",
+            "PATCH volumemoves/status",
+            "PATCH persistentvolumes",
+            "POST persistentvolumes",
+            "DELETE persistentvolumeclaims",
+            "POST persistentvolumeclaims",
+            "DELETE persistentvolumes",
+        }
+    )
+    # Kubernetes has migrated the plugin to the driver of this name only, and that has one leader.
+    _alone: ClassVar[asyncio.Lock] = asyncio.Lock()
+    _is_alone = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.slot = Slot(EBS_DRIVER, self.slot.instance)
+
+    def named_volume(self) -> Json:
+        handle = f"aws://{self.zone}/{self.volume_id}"
+        return {"awsElasticBlockStore": {"volumeID": handle, "fsType": "ext4"}}
+
+    async def furnish(self) -> None:
+        await self._alone.acquire()
+        self._is_alone = True
+        await epochs.of_ours(self.world.api)
+        await super().furnish()
+        path = f"{PVS}/{self.pv}"
+        made_by = {"metadata": {"annotations": {PROVISIONED_BY: IN_TREE_DRIVER}}}
+        await self.world.api.patch(path, made_by)
+        migrated = {PROVISIONED_BY: IN_TREE_DRIVER, MIGRATED_TO: EBS_DRIVER}
+        await self.object_when(
+            "the volume is migrated",
+            path,
+            lambda found: found["metadata"]["annotations"].items() >= migrated.items(),
+        )
+
+    async def tell(self) -> None:
+        await self.ask(to={"form": "csi"}, keepSource="0h")
+        await self.is_in("Done")
+        await self.is_gone(f"{PVS}/{self.pv}")
+
+    async def check(self) -> None:
+        """One claim, one PersistentVolume, one volume: the same one; nothing was copied."""
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["status"]["phase"] == "Bound", claim
+        assert claim["metadata"]["labels"] == LABEL
+        assert claim["metadata"]["annotations"].items() >= NOTE.items()
+        (new,) = await self.persistent_volumes()
+        spec = new["spec"]
+        assert spec["claimRef"]["uid"] == claim["metadata"]["uid"]
+        assert spec["csi"]["driver"] == EBS_DRIVER
+        assert spec["csi"]["volumeHandle"] == self.volume_id
+        assert spec["csi"]["fsType"] == "ext4"
+        assert spec["persistentVolumeReclaimPolicy"] == "Delete"
+        assert new["metadata"]["annotations"][PROVISIONED_BY] == EBS_DRIVER
+        assert set(await self.volumes()) == {self.volume_id}
+        assert await self.snapshots() == {}
+        assert await self.calls("CreateSnapshot", about=self.volume_id) == []
+        assert len(await self.made()) == 0
+        self.check_log()
+
+    async def clear(self) -> None:
+        if self._is_alone:
+            try:
+                await super().clear()
+            finally:
+                self._alone.release()

@@ -14,6 +14,7 @@ from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
     MoveRefused,
+    MoveToCsi,
     MoveUnderStatefulSet,
     moves_installed,
 )
@@ -42,7 +43,9 @@ def recordings() -> dict[type[Story], list[str]]:
     return {}
 
 
-@pytest.mark.parametrize("kind", [MoveUnderStatefulSet, MoveRefused], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind", [MoveUnderStatefulSet, MoveRefused, MoveToCsi], ids=lambda k: k.__name__
+)
 async def test_a_move_ends_as_it_should(world: World, kind: type[Story]):
     await walk.record(world, kind)
 

@@ -14,7 +14,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import phase_rules, plan_rules
+from provisioner.controller.moving import form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
@@ -25,6 +25,7 @@ from provisioner.kube.resources import CLAIMS
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
+from provisioner.model.document import Document
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import HELD_FOR_MOVE
@@ -167,7 +168,7 @@ class Mover:
                     "; ".join(plan.notes),
                     plan=msgspec.to_builtins(plan),
                     source=msgspec.to_builtins(source),
-                    request=msgspec.to_builtins(request),
+                    request=msgspec.to_builtins(request),  # None: the volume stays
                     persistentVolume=body,
                 )
             case _:
@@ -225,6 +226,8 @@ class Mover:
                 pass
             case phase_rules.Undo():
                 return await self._abort(move, step)
+            case phase_rules.GoOn() if move.keeps_volume:
+                return await self._begin_swap_of_form(move)
             case phase_rules.GoOn():
                 await self._record.advance(move, Phase.SNAPSHOTTING)
                 self._snapshots.begin(move.uid)
@@ -238,6 +241,12 @@ class Mover:
         source = _source(move)
         volume = await self._services.volume_reads.volume(source.volume_id)
         uses = await self._record.uses(move)
+        namesakes: frozenset[str] = frozenset()
+        if move.keeps_volume:
+            await self._caches.certain(self._caches.persistent_volumes)
+            named = self._caches.persistent_volumes.keyed("volume", source.volume_id)
+            ours = {old.name, move.persistent_volume_name}
+            namesakes = frozenset(each.name for each in named) - ours
         await self._caches.certain(self._caches.attachments)
         attached = self._caches.attachments.keyed("persistent_volume", old.name)
         return phase_rules.InUse(
@@ -245,7 +254,19 @@ class Mover:
             uses=uses,
             nodes=[each.spec.node_name for each in attached if phase_rules.may_be_attached(each)],
             volume=volume,
+            namesakes=namesakes,
         )
+
+    async def _begin_swap_of_form(self, move: VolumeMove) -> Next:
+        """All is known of a volume that stays; while it can be aborted, its object is tried out."""
+        claim = await self._record.claim(move)
+        broken = phase_rules.broken(_source(move), claim)
+        if broken is not None or claim is None:
+            return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
+        await self._record.try_volume_object(move)
+        volume_id, record = _source(move).volume_id, phase_rules.record(claim)
+        await self._record.advance(move, Phase.SWAPPING, volume=volume_id, claim=record)
+        return AGAIN
 
     async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
         await self._record.advance(move, Phase.ABORTING, why.message)
@@ -307,12 +328,29 @@ class Mover:
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         claim, uses = await self._record.claim(move), await self._record.uses(move)
-        step = phase_rules.next_swap_step(move, old, claim, uses)
-        message = ""
+        new = None
+        if move.keeps_volume:
+            new = await self._record.persistent_volume(move.persistent_volume_name)
+        step = phase_rules.next_swap_step(move, old, claim, uses, new)
         match step:
+            case phase_rules.Await(message=message):
+                return await self._wait(move, message)
+            case phase_rules.Swapped():
+                await self._record.advance(move, Phase.CLEANING)
             case phase_rules.Retain():
                 if old is not None:
                     await self._record.set_policy(old, "Retain")
+            case phase_rules.Introduce():
+                await self._record.create_volume_object(move)
+            case _:
+                await self._exchange(move, step, claim)
+        return AGAIN
+
+    async def _exchange(
+        self, move: VolumeMove, step: phase_rules.ClaimStep, claim: Document | None
+    ) -> None:
+        """What is done to the claim itself."""
+        match step:
             case phase_rules.Record():
                 if claim is not None:
                     await self._record.write(move, {"claim": phase_rules.record(claim)})
@@ -325,25 +363,18 @@ class Mover:
                 if not await self._record.create_claim(move):
                     text = "its namespace is being deleted: the claim is not created again"
                     await self._record.advance(move, Phase.CLEANING, text)
-            case phase_rules.Swapped():
-                await self._record.advance(move, Phase.CLEANING)
-            case phase_rules.Await(message=message):
-                pass
             case _:
                 assert_never(step)
-        if not message:
-            return AGAIN
-        return await self._wait(move, message)
 
     async def _clean(self, move: VolumeMove) -> Next:
         source = _source(move)
-        await self._snapshots.delete(move.told.snapshot)
+        if not move.keeps_volume:
+            await self._snapshots.delete(move.told.snapshot)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
         kept_until = until.isoformat(timespec="seconds")
-        message = f"PersistentVolume {source.persistent_volume} keeps the old volume "
-        message += f"{source.volume_id} until {kept_until}"
+        message = phase_rules.kept(move, source, kept_until)
         await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
         return AGAIN
 
@@ -356,17 +387,37 @@ class Mover:
         if left_s > 0:
             return Later(min(left_s, _AGAIN_AT_MOST_S))
         old = await self._record.persistent_volume(source.persistent_volume)
-        if old is not None and phase_rules.may_let_source_go(source, old):
+        message = "the old volume was let go"
+        if move.keeps_volume:
+            if old is not None and form_rules.is_to_be_released(source, old):
+                return Later(_LOOK_AGAIN_S)
+            message = await self._remove_old_form(move, old)
+        elif old is not None and phase_rules.may_let_source_go(source, old):
             await self._record.set_policy(old, source.reclaim_policy)
-        status = {"message": "the old volume was let go", "sourceKeptUntil": ""}
-        await self._record.write(move, status)
+        await self._record.write(move, {"message": message, "sourceKeptUntil": ""})
         return AGAIN
+
+    async def _remove_old_form(self, move: VolumeMove, old: PersistentVolume | None) -> str:
+        """Delete the old PersistentVolume of a volume that stays, as long as it has Retain."""
+        new = await self._record.persistent_volume(move.persistent_volume_name)
+        if old is None:
+            return "the old PersistentVolume is gone; the volume stays"
+        if not form_rules.may_remove(_source(move), old, new):
+            return (
+                f"PersistentVolume {old.name} was left as it is: it was taken since, or no other "
+                "names the volume"
+            )
+        await self._record.remove_volume_object(old)
+        return f"PersistentVolume {old.name} was deleted; the volume stays"
 
     async def _undo(self, move: VolumeMove) -> Next:
         """Pods first: the claim has its volume, and may be used at once."""
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
+        if move.keeps_volume:  # nothing else was done before the swap
+            await self._record.advance(move, Phase.ABORTED, move.told.message)
+            return AGAIN
         waits = await self._volumes.undo(move)
         if waits is not None:
             return waits

@@ -10,6 +10,7 @@ from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.controller.moving import form_rules
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
@@ -80,11 +81,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What is done. ``request``: without its snapshot; ``body``: the new PersistentVolume."""
+    """What is done.
+
+    ``request``: without its snapshot, None if the volume stays; ``body``: the new PersistentVolume.
+    """
 
     plan: MovePlan
     source: MoveSource
-    request: CreateRequest
+    request: CreateRequest | None
     body: Json
 
 
@@ -101,6 +105,9 @@ def examine(
     refused = _no_claim(facts) or _no_volume(facts, driver)
     if refused or not claim or not found or not facts.document or not volume:
         return refused or _no(f"claim {facts.move.claim_key} has no volume")
+    source = _source(claim, found, volume, driver)
+    if found.spec.csi is None and not facts.move.spec.to.asks_for_another_volume:
+        return _in_other_form(facts, source, claim, facts.document, volume)
     read_class = _class(facts, driver)
     if isinstance(read_class, Refuse):
         return read_class
@@ -122,16 +129,43 @@ def examine(
             pods=[each.name for each in facts.consumers],
             notes=_notes(facts, before, target),
         ),
-        MoveSource(
-            claim_uid=claim.uid,
-            persistent_volume=found.name,
-            volume_id=volume.volume_id,
-            reclaim_policy=found.reclaim_policy,
-            driver=driver,
-        ),
+        source,
         _request(facts.move, target, written),
-        _body(facts.move, facts.document, read_class, target),
+        _body(facts.move, form_rules.in_csi_form(facts.document, driver), read_class, target),
     )
+
+
+def _source(claim: Claim, found: PersistentVolume, volume: Volume, driver: str) -> MoveSource:
+    return MoveSource(
+        claim_uid=claim.uid,
+        persistent_volume=found.name,
+        volume_id=volume.volume_id,
+        reclaim_policy=found.reclaim_policy,
+        driver=driver,
+    )
+
+
+def _in_other_form(
+    facts: Facts, source: MoveSource, claim: Claim, document: Document, volume: Volume
+) -> Planned:
+    """The plan of a move that copies nothing: another PersistentVolume of the same volume."""
+    move, shape = facts.move, _shape(volume, claim.class_name)
+    old = form_rules.in_csi_form(document, source.driver)
+    body = _body(move, old, _plain_class(claim.class_name, source.driver), shape)
+    stays = (
+        f"volume {volume.volume_id} stays, and nothing is copied: PersistentVolume "
+        f"{source.persistent_volume} gets the policy Retain, and PersistentVolume "
+        f"{move.persistent_volume_name} in CSI form takes its place"
+    )
+    plan = MovePlan(
+        source=shape,
+        target=shape,
+        keeps_volume=True,
+        pods=[each.name for each in facts.consumers],
+        notes=[stays, *_notes(facts, shape, shape)],
+    )
+    body = form_rules.of_same_volume(with_volume(body, volume), document)
+    return Planned(plan, source, None, body)
 
 
 def stand_in(move: VolumeMove) -> Claim:
@@ -142,8 +176,8 @@ def stand_in(move: VolumeMove) -> Claim:
 
 def is_of_another_driver(found: PersistentVolume | None, driver: str) -> bool:
     """Whether another controller may be the one to carry a move out."""
-    csi = found.spec.csi if found is not None else None
-    return csi is not None and csi.driver != driver
+    whose = form_rules.driver_of(found) if found is not None else ""
+    return whose not in ("", driver)
 
 
 def _no(message: str) -> Refuse:
@@ -203,18 +237,13 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     if claim is None or found is None or facts.document is None:
         name = claim.spec.volume_name if claim else ""
         return _no(f"PersistentVolume {name} of the claim does not exist")
-    csi, holder = found.spec.csi, found.spec.claim_ref
-    if csi is None:
-        return _no(
-            f"PersistentVolume {found.name} is not a CSI volume (in-tree form): such a volume "
-            "cannot be moved yet; restore a snapshot of it into a new claim"
-        )
-    if csi.driver != driver:
-        return _no(f"PersistentVolume {found.name} belongs to the driver {csi.driver}")
+    holder, wrong = found.spec.claim_ref, form_rules.refused(facts.move, found, driver)
+    if wrong is not None:
+        return _no(wrong)
     if holder is None or holder.uid != claim.uid:
         return _no(f"PersistentVolume {found.name} is bound to another claim")
     if volume is None:
-        return _no(f"EC2 does not know volume {csi.volume_handle} of the claim")
+        return _no(f"EC2 does not know volume {found.named_volume} of the claim")
     if facts.namesakes:
         return _no(
             f"PersistentVolume {min(facts.namesakes)} names volume {volume.volume_id} as well, so "

@@ -44,6 +44,16 @@ def suppress_gone() -> Iterator[None]:
             raise
 
 
+@contextmanager
+def suppress_exists() -> Iterator[None]:
+    """What has the name already is looked at in the next pass."""
+    try:
+        yield
+    except KubeError as error:
+        if error.reason is not Reason.OBJECT_EXISTS:
+            raise
+
+
 class MoveRecord:
     """Reads objects as the API server has them now, and writes them. All raise ``KubeError``."""
 
@@ -202,6 +212,23 @@ class MoveRecord:
         else:
             self._caches.claims.observe(made)
         return True
+
+    async def try_volume_object(self, move: VolumeMove) -> None:
+        """Have the API server say what is wrong with the new PersistentVolume, and keep nothing."""
+        with suppress_exists():
+            await self._create_volume_object(move, dry_run=True)
+
+    async def create_volume_object(self, move: VolumeMove) -> None:
+        """Create the new PersistentVolume of the volume that stays, if there is none."""
+        with suppress_exists():
+            made = await self._create_volume_object(move)
+            self._caches.persistent_volumes.observe(made)
+
+    async def _create_volume_object(
+        self, move: VolumeMove, *, dry_run: bool = False
+    ) -> PersistentVolume:
+        body = move.told.persistent_volume or {}
+        return await self._client.create(PERSISTENT_VOLUMES, body, dry_run=dry_run)
 
     async def remove_volume_object(self, found: PersistentVolume) -> None:
         """Delete exactly this version of a PersistentVolume."""
