@@ -19,6 +19,7 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
+from provisioner.model.workload import ControlledPod, Workload
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -81,6 +82,11 @@ PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume",
 # The same objects with their node affinity, which few questions need.
 PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
 PODS = Resource("", "v1", "pods", "Pod", Pod)
+# The same objects with their owners.
+CONTROLLED_PODS = Resource("", "v1", "pods", "Pod", ControlledPod)
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", Workload)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", Workload)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass)
 ATTRIBUTES_CLASSES = Resource(
     "storage.k8s.io",

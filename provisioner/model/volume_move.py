@@ -58,7 +58,8 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.HELD, Phase.ABORTED),
     ),
     Phase.HELD: Stage(
-        "The volume is attached to no node any more, once the pods that have it have ended.",
+        "The volume is attached to no node any more, once the pods that have it have ended. With "
+        "`ScaleDown`, their owners are scaled down.",
         (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
@@ -77,7 +78,8 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.CLEANING,),
     ),
     Phase.CLEANING: Stage(
-        "The claim has its new PersistentVolume, and pods can use it. The snapshot is deleted.",
+        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back."
+        " The snapshot is deleted.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
@@ -85,8 +87,8 @@ STAGES: Mapping[Phase, Stage] = {
         "policy back. If the volume stays, its old PersistentVolume is deleted instead.",
     ),
     Phase.ABORTING: Stage(
-        "The claim has its old volume, and pods can use it. The snapshot and the new volume are "
-        "deleted.",
+        "The claim has its old volume, and pods can use it: their owners are scaled back. The "
+        "snapshot and the new volume are deleted.",
         (Phase.ABORTED,),
     ),
     Phase.ABORTED: Stage("Everything is as it was before the move."),
@@ -117,11 +119,25 @@ class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return any(asked) or self.encrypted is not None
 
 
+class StopPolicy(StrEnum):
+    """How the pods that use the claim come to end."""
+
+    WAIT = "Wait"
+    SCALE_DOWN = "ScaleDown"
+
+
+class ConsumerWish(msgspec.Struct, frozen=True, kw_only=True):
+    """``spec.consumers``."""
+
+    policy: StopPolicy = StopPolicy.WAIT
+
+
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec``. ``keep_source``: hours, as "168h"."""
 
     claim_name: str = ""
     to: MoveTarget = MoveTarget()
+    consumers: ConsumerWish = ConsumerWish()
     keep_source: str = "168h"
     dry_run: bool = False
     abort: bool = False
@@ -172,6 +188,27 @@ class MoveSource(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     driver: str = ""
 
 
+class MoveConsumer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An owner of pods, in ``status.consumers``.
+
+    Attributes:
+        scale_to: how many replicas it may have during the move.
+        replicas: how many it had, written before it is scaled down; None if it is not.
+        generation: its own, when that was written.
+        times: how often it was scaled down; more than once if somebody scales it up.
+        is_back: it has its replicas back, or somebody else has decided on them since.
+    """
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    scale_to: int = 0
+    replicas: int | None = None
+    generation: int = 0
+    times: int = 0
+    is_back: bool = False
+
+
 class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status``.
 
@@ -183,6 +220,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
             None if the volume stays.
         persistent_volume: the new PersistentVolume, frozen with the plan.
         volume: the id of the new volume, or of the one that stays.
+        consumers: the owners of pods that are scaled down.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
@@ -197,6 +235,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     request: dict[str, Any] | None = None
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
+    consumers: list[MoveConsumer] = []
     claim: str = ""
     phase_since: str = ""
     source_kept_until: str = ""
@@ -226,6 +265,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def claim_key(self) -> str:
         """``namespace/name`` of its claim."""
         return f"{self.metadata.namespace}/{self.spec.claim_name}"
+
+    @property
+    def scales_down(self) -> bool:
+        """Whether its controller ends the pods that use the claim."""
+        return self.spec.consumers.policy is StopPolicy.SCALE_DOWN
 
     @property
     def keeps_volume(self) -> bool:

@@ -13,9 +13,12 @@ from tests.cluster.background import Background
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
+    MoveFought,
     MoveRefused,
+    MoveScalesDown,
     MoveToCsi,
     MoveUnderStatefulSet,
+    MoveUnderTwoOwners,
     moves_installed,
 )
 from tests.cluster.stories import Story
@@ -44,7 +47,16 @@ def recordings() -> dict[type[Story], list[str]]:
 
 
 @pytest.mark.parametrize(
-    "kind", [MoveUnderStatefulSet, MoveRefused, MoveToCsi], ids=lambda k: k.__name__
+    "kind",
+    [
+        MoveUnderStatefulSet,
+        MoveRefused,
+        MoveToCsi,
+        MoveScalesDown,
+        MoveFought,
+        MoveUnderTwoOwners,
+    ],
+    ids=lambda k: k.__name__,
 )
 async def test_a_move_ends_as_it_should(world: World, kind: type[Story]):
     await walk.record(world, kind)

@@ -5,7 +5,7 @@ Each pass reads the move, its claim and both PersistentVolumes from the API serv
 that any process can go on; moves are few, and caches are only asked for what wakes them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -14,7 +14,8 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import form_rules, phase_rules, plan_rules
+from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
+from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
@@ -51,6 +52,7 @@ class Mover:
         self._caches = services.caches
         self._driver = services.settings.driver
         self._record = MoveRecord(services)
+        self._consumers = Consumers(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
@@ -184,7 +186,7 @@ class Mover:
         class_name = plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
-        pods = await self._record.pods(move)
+        consumers = await self._consumers.look(await self._record.pods(move))
         return plan_rules.Facts(
             move=move,
             claim=claim,
@@ -196,7 +198,7 @@ class Mover:
             read_class=_read(storage_class) if storage_class is not None else None,
             zones={place.zone for place in self._caches.registered_places()},
             others=self._caches.moves.keyed("claim", move.claim_key),
-            consumers=[plan_rules.Consumer(pod.name, pod.claim_keys) for pod in pods],
+            consumers=consumers,
             namesakes={each.name for each in named} - {name} if volume_id else (),
         )
 
@@ -215,6 +217,9 @@ class Mover:
         old = await self._record.persistent_volume(source.persistent_volume)
         if broken is not None or old is None:
             return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
+        stopping = await self._stop_before_swap(move)
+        if stopping is not None:
+            return stopping
         step = phase_rules.next_held_step(move, await self._in_use(move, old))
         match step:
             case phase_rules.Hold():
@@ -235,6 +240,18 @@ class Mover:
             case _:
                 assert_never(step)
         return await self._wait(move, message)
+
+    async def _stop_before_swap(self, move: VolumeMove) -> Next | None:
+        """Scale one owner of pods down, or abort if it does not stay so; None if all are."""
+        if not move.scales_down:
+            return None
+        match await self._consumers.stop(move):
+            case consumer_rules.GiveUp(message=message):
+                return await self._abort(move, phase_rules.Undo(message))
+            case consumer_rules.ScaleDown():
+                return AGAIN
+            case None:
+                return None
 
     async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
         """Who has the old volume. Attachments are asked for last: none comes once it is held."""
@@ -318,6 +335,9 @@ class Mover:
         if old is None or not _is_held(move, old):
             why = "the old volume was not held any more, so the snapshot may be too old"
             return await self._abort(move, phase_rules.Undo(why))
+        stopping = await self._stop_before_swap(move)
+        if stopping is not None:
+            return stopping
         record = phase_rules.record(claim)
         await self._record.advance(move, Phase.SWAPPING, volume=volume_id, claim=record)
         return AGAIN
@@ -334,7 +354,7 @@ class Mover:
         step = phase_rules.next_swap_step(move, old, claim, uses, new)
         match step:
             case phase_rules.Await(message=message):
-                return await self._wait(move, message)
+                return await self._wait_for_swap(move, uses, message)
             case phase_rules.Swapped():
                 await self._record.advance(move, Phase.CLEANING)
             case phase_rules.Retain():
@@ -345,6 +365,16 @@ class Mover:
             case _:
                 await self._exchange(move, step, claim)
         return AGAIN
+
+    async def _wait_for_swap(
+        self, move: VolumeMove, uses: Sequence[phase_rules.Use], message: str
+    ) -> Next:
+        """It cannot be aborted any more, so an owner that does not stay scaled down is named."""
+        stopped = await self._consumers.stop(move) if uses and move.scales_down else None
+        if isinstance(stopped, consumer_rules.ScaleDown):
+            return AGAIN
+        told = stopped.message if isinstance(stopped, consumer_rules.GiveUp) else message
+        return await self._wait(move, told)
 
     async def _exchange(
         self, move: VolumeMove, step: phase_rules.ClaimStep, claim: Document | None
@@ -367,7 +397,7 @@ class Mover:
                 assert_never(step)
 
     async def _clean(self, move: VolumeMove) -> Next:
-        source = _source(move)
+        source, move = _source(move), await self._consumers.bring_back(move)
         if not move.keeps_volume:
             await self._snapshots.delete(move.told.snapshot)
         old = await self._record.persistent_volume(source.persistent_volume)
@@ -415,6 +445,7 @@ class Mover:
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
+        move = await self._consumers.bring_back(move)
         if move.keeps_volume:  # nothing else was done before the swap
             await self._record.advance(move, Phase.ABORTED, move.told.message)
             return AGAIN

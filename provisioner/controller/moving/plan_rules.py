@@ -10,7 +10,8 @@ from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import form_rules
+from provisioner.controller.moving import consumer_rules, form_rules
+from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
@@ -46,14 +47,6 @@ _TOPOLOGY = frozenset({ZONE_LABEL, BETA_ZONE_LABEL, REGION_LABEL})
 # Of these types, CreateVolume takes IOPS; of the others EC2 derives them from the size.
 _IOPS_TYPES = frozenset({"gp3", "io1", "io2"})
 _THROUGHPUT_TYPES = frozenset({"gp3"})
-
-
-@dataclass(frozen=True, slots=True)
-class Consumer:
-    """A pod that uses the claim. ``claims``: keys of all that it uses."""
-
-    name: str
-    claims: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +95,7 @@ def examine(
 ) -> Planned | Refuse:
     """Make the plan, or say in one sentence why there is none."""
     claim, found, volume = facts.claim, facts.persistent_volume, facts.volume
-    refused = _no_claim(facts) or _no_volume(facts, driver)
+    refused = _no_claim(facts) or _no_volume(facts, driver) or _no_stop(facts)
     if refused or not claim or not found or not facts.document or not volume:
         return refused or _no(f"claim {facts.move.claim_key} has no volume")
     source = _source(claim, found, volume, driver)
@@ -126,7 +119,7 @@ def examine(
         MovePlan(
             source=before,
             target=target,
-            pods=[each.name for each in facts.consumers],
+            pods=_stopping(facts),
             notes=_notes(facts, before, target),
         ),
         source,
@@ -161,7 +154,7 @@ def _in_other_form(
         source=shape,
         target=shape,
         keeps_volume=True,
-        pods=[each.name for each in facts.consumers],
+        pods=_stopping(facts),
         notes=[stays, *_notes(facts, shape, shape)],
     )
     body = form_rules.of_same_volume(with_volume(body, volume), document)
@@ -254,6 +247,17 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     if volume.outpost_arn:
         return _no(f"volume {volume.volume_id} is on an Outpost, so it is not moved")
     return None
+
+
+def _no_stop(facts: Facts) -> Refuse | None:
+    said = consumer_rules.refused(facts.consumers) if facts.move.scales_down else None
+    return _no(said) if said is not None else None
+
+
+def _stopping(facts: Facts) -> list[str]:
+    if facts.move.scales_down:
+        return consumer_rules.stopping(facts.consumers)
+    return [each.name for each in facts.consumers]
 
 
 def _class(facts: Facts, driver: str) -> ReadClass | Refuse:
@@ -409,11 +413,7 @@ def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
             f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
             "are, so move these too"
         )
-    if facts.consumers:
-        notes.append(
-            f"it waits until pods {listed([each.name for each in facts.consumers])} are gone: "
-            "scale their owner down"
-        )
+    notes += consumer_rules.notes(facts.consumers, scales_down=facts.move.scales_down)
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None

@@ -14,8 +14,8 @@ from provisioner.kube.client import Patch, find, patch_status
 from provisioner.kube.events import Regarding
 from provisioner.kube.resources import (
     CLAIMS,
+    CONTROLLED_PODS,
     PERSISTENT_VOLUMES,
-    PODS,
     VOLUME_MOVES,
     Resource,
 )
@@ -23,8 +23,8 @@ from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.pod import Pod
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
+from provisioner.model.workload import ControlledPod
 
 Json = dict[str, Any]
 CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
@@ -87,9 +87,9 @@ class MoveRecord:
             self._caches.persistent_volumes.observe(found)
         return found
 
-    async def pods(self, move: VolumeMove) -> list[Pod]:
+    async def pods(self, move: VolumeMove) -> list[ControlledPod]:
         """The pods that use the claim, those that have ended included."""
-        found = await self._client.list(PODS, namespace=move.metadata.namespace)
+        found = await self._client.list(CONTROLLED_PODS, namespace=move.metadata.namespace)
         return [pod for pod in found.items if move.claim_key in pod.claim_keys]
 
     async def uses(self, move: VolumeMove) -> list[Use]:
