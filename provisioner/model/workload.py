@@ -1,8 +1,10 @@
 """Workloads: what makes pods, and how many of them.
 
 Source: Kubernetes 1.36 API reference, apps/v1 StatefulSet, Deployment, ReplicaSet; meta/v1
-OwnerReference.
+OwnerReference; autoscaling/v2 HorizontalPodAutoscaler.
 """
+
+from typing import Any
 
 import msgspec
 
@@ -42,6 +44,19 @@ class ControlledMeta(ObjectMeta, frozen=True, rename="camel", gc=False, kw_only=
         return next(found, None)
 
 
+class FieldManager(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """One of ``metadata.managedFields``: a program, and the fields that it has set."""
+
+    manager: str = ""
+    fields_v1: dict[str, Any] | None = None
+
+
+class WorkloadMeta(ControlledMeta, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``metadata`` with those who have set its fields."""
+
+    managed_fields: list[FieldManager] | None = None
+
+
 class ControlledPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
     """A Pod and who has made it."""
 
@@ -71,7 +86,7 @@ class WorkloadSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_onl
 class Workload(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A StatefulSet, a Deployment or a ReplicaSet, or the ``scale`` of one."""
 
-    metadata: ControlledMeta = ControlledMeta()
+    metadata: WorkloadMeta = WorkloadMeta()
     spec: WorkloadSpec = WorkloadSpec()
 
     @property
@@ -89,3 +104,27 @@ class Workload(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         """Whether it deletes the claims of the replicas that are scaled away."""
         policy = self.spec.persistent_volume_claim_retention_policy
         return policy is not None and policy.when_scaled == "Delete"
+
+
+class ScaleTarget(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``spec.scaleTargetRef``."""
+
+    kind: str = ""
+    name: str = ""
+
+
+class AutoscalerSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``spec`` of a HorizontalPodAutoscaler."""
+
+    scale_target_ref: ScaleTarget = ScaleTarget()
+
+
+class Autoscaler(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A HorizontalPodAutoscaler."""
+
+    spec: AutoscalerSpec = AutoscalerSpec()
+
+    @property
+    def target(self) -> ScaleTarget:
+        """What it scales."""
+        return self.spec.scale_target_ref

@@ -335,8 +335,12 @@ class MoveScalesDown(MoveUnderStatefulSet):
     """The StatefulSet of the claim is scaled down for its move, and back."""
 
     async def move(self) -> None:
+        tracked = {"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "shop"}}}
+        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", tracked)
         await self.ask(consumers={"policy": "ScaleDown"})
         move = await self.is_in("Done")
+        notes = move["status"]["plan"]["notes"]
+        assert any(f"Argo CD manages StatefulSet {self.set_name}" in note for note in notes), notes
         (self.scaled,) = move["status"]["consumers"]
         assert move["status"]["plan"]["pods"] == [f"{self.set_name}-0"]
 

@@ -22,7 +22,7 @@ from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import CLAIMS
+from provisioner.kube.resources import AUTOSCALERS, CLAIMS, RESOURCE_QUOTAS
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
@@ -200,6 +200,8 @@ class Mover:
             others=self._caches.moves.keyed("claim", move.claim_key),
             consumers=consumers,
             namesakes={each.name for each in named} - {name} if volume_id else (),
+            autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
+            quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
         )
 
     async def _begin(self, move: VolumeMove) -> Next:

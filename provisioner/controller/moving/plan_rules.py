@@ -10,7 +10,7 @@ from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import consumer_rules, form_rules
+from provisioner.controller.moving import consumer_rules, form_rules, interference_rules
 from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
@@ -25,6 +25,7 @@ from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
 from provisioner.model.quantity import parse_bytes
+from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.tag_template import TagTemplate
@@ -38,6 +39,7 @@ from provisioner.model.volume_move import (
     VolumeMove,
 )
 from provisioner.model.volume_type import fault
+from provisioner.model.workload import Autoscaler
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones
 
 Json = dict[str, Any]
@@ -55,7 +57,8 @@ class Facts:
 
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
-    claim; ``namesakes``: other PersistentVolumes that name the volume.
+    claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
+    ``quotas``: those of the namespace.
     """
 
     move: VolumeMove
@@ -70,6 +73,8 @@ class Facts:
     others: Sequence[VolumeMove]
     consumers: Sequence[Consumer]
     namesakes: Collection[str] = ()
+    autoscalers: Sequence[Autoscaler] = ()
+    quotas: Sequence[ResourceQuota] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +100,7 @@ def examine(
 ) -> Planned | Refuse:
     """Make the plan, or say in one sentence why there is none."""
     claim, found, volume = facts.claim, facts.persistent_volume, facts.volume
-    refused = _no_claim(facts) or _no_volume(facts, driver) or _no_stop(facts)
+    refused = _no_claim(facts) or _no_volume(facts, driver) or _no_way(facts)
     if refused or not claim or not found or not facts.document or not volume:
         return refused or _no(f"claim {facts.move.claim_key} has no volume")
     source = _source(claim, found, volume, driver)
@@ -249,8 +254,15 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     return None
 
 
-def _no_stop(facts: Facts) -> Refuse | None:
-    said = consumer_rules.refused(facts.consumers) if facts.move.scales_down else None
+def _no_way(facts: Facts) -> Refuse | None:
+    """Whether pods would not end, or the claim could not be created again."""
+    said, claim = None, facts.claim
+    if facts.move.scales_down:
+        said = consumer_rules.refused(facts.consumers)
+    if said is None and claim is not None:
+        old = interference_rules.asked(claim, claim.class_name, "")
+        new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
+        said = interference_rules.no_room(facts.quotas, old, new)
     return _no(said) if said is not None else None
 
 
@@ -414,6 +426,8 @@ def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
             "are, so move these too"
         )
     notes += consumer_rules.notes(facts.consumers, scales_down=facts.move.scales_down)
+    if facts.claim is not None:
+        notes += interference_rules.notes(facts.consumers, facts.claim, facts.autoscalers)
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None
