@@ -223,6 +223,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         consumers: the owners of pods that are scaled down.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
+        undone_from: the phase in which it was aborted.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
     """
 
@@ -238,6 +239,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     consumers: list[MoveConsumer] = []
     claim: str = ""
     phase_since: str = ""
+    undone_from: str = ""
     source_kept_until: str = ""
 
 

@@ -120,8 +120,7 @@ class Mover:
             if phase is Phase.PLANNED:
                 await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
                 return AGAIN
-            await self._record.advance(move, Phase.ABORTING, "aborted by its user")
-            return AGAIN
+            return await self._abort(move, phase_rules.Undo("aborted by its user"))
         return await self._passes[phase](move)
 
     async def _tell(self, uid: str, error: StorageError) -> None:
@@ -288,7 +287,7 @@ class Mover:
         return AGAIN
 
     async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
-        await self._record.advance(move, Phase.ABORTING, why.message)
+        await self._record.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
         return AGAIN
 
     async def _take_snapshot(self, move: VolumeMove) -> Next:
@@ -448,7 +447,7 @@ class Mover:
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
         move = await self._consumers.bring_back(move)
-        if move.keeps_volume:  # nothing else was done before the swap
+        if phase_rules.has_made_nothing(move):
             await self._record.advance(move, Phase.ABORTED, move.told.message)
             return AGAIN
         waits = await self._volumes.undo(move)

@@ -25,7 +25,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
 from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
-from provisioner.model.volume_move import MoveSource, VolumeMove
+from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
 
 Json = dict[str, Any]
 # What others have written about the binding that ends, and about where the old volume was made.
@@ -366,6 +366,15 @@ def _resources(asked: Json, move: VolumeMove) -> Json:
         size_gib = plan.target.size_gib if plan is not None else -(-parse_bytes(size) // GIB)
         requests["storage"] = f"{size_gib}Gi"
     return asked | {"requests": requests}
+
+
+def has_made_nothing(move: VolumeMove) -> bool:
+    """Whether there is certainly nothing in EC2 to be undone.
+
+    Each phase is written to the very version of the move that was read, so one that was aborted in
+    Held never was in Snapshotting.
+    """
+    return move.keeps_volume or move.told.undone_from == Phase.HELD
 
 
 def kept(move: VolumeMove, source: MoveSource, until: str) -> str:
