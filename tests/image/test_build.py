@@ -35,10 +35,9 @@ def test_of_the_layers_in_the_cache_only_a_damaged_one_is_made_again(
     again = Builder(tmp_path, said.append).build(architecture, describe(ROOT))
 
     assert again.archive == built.archive
-    assert [each for each in said if "layer" in each] == [
-        f"{smallest} is damaged, and made again",
-        f"making the layer of ebs-provisioner for {architecture}",
-    ]
+    damaged, made = (each for each in said if "layer" in each)
+    assert damaged == f"{smallest} is damaged, and made again"
+    assert made.startswith("making the layer of ")
 
 
 def test_two_builds_of_one_commit_have_one_digest(
