@@ -52,14 +52,14 @@ INSTALL = { test -x $(BIN)/pip || $(PYTHON) -m venv .venv; } && \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		--constraint constraints.txt --editable
 
-# The demo needs half of it. All is enough for the demo too, so it sets both stamps.
+# The demo and the image need half of it. All is enough for them too, so it sets both stamps.
 $(SET_UP): pyproject.toml constraints.txt
 	@echo 'installing all Python packages into .venv'
 	@$(INSTALL) '.[sandbox,node,dev]'
 	@touch $(DEMO_SET_UP) $@
 
 $(DEMO_SET_UP): pyproject.toml constraints.txt
-	@echo 'installing the Python packages of the demo into .venv'
+	@echo 'installing the Python packages of the demo and the image into .venv'
 	@$(INSTALL) '.[sandbox,node]'
 	@touch $@
 
@@ -129,14 +129,14 @@ bench: setup
 	$(BIN)/python -m tests.bench
 
 # No engine of containers, no registry, no root: docs/image.md.
-image: setup
+image: $(DEMO_SET_UP)
 	PYTHONPATH=.ci $(BIN)/python -m image $(addprefix --arch=,$(ARCH))
 
 # For a release; URL is where its files will be. The wheels of all platforms come once, in minutes.
-krew: setup
+krew: $(DEMO_SET_UP)
 	PYTHONPATH=.ci $(BIN)/python -m image.krew --url "$(URL)"
 
-image-lock: setup
+image-lock: $(DEMO_SET_UP)
 	PYTHONPATH=.ci $(BIN)/python -m image --lock
 
 clean:

@@ -197,6 +197,16 @@ def test_the_demo_installs_nothing_where_all_is_installed(clone: Clone) -> None:
     assert clone.make("demo") == (0, [])
 
 
+@pytest.mark.parametrize(
+    ("target", "command"), [("image", "-m image"), ("image-lock", "-m image --lock")]
+)
+def test_the_image_needs_no_linters_and_plotters_either(
+    target: str, command: str, clone: Clone
+) -> None:
+    assert clone.make(target) == (0, [VENV, DEMO, command])
+    assert clone.make("demo") == (0, [])
+
+
 def test_what_is_installed_for_the_demo_after_a_change_is_not_taken_for_all(clone: Clone) -> None:
     clone.make("setup")
     clone.change_what_is_installed()

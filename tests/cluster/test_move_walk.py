@@ -15,8 +15,12 @@ from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
     MoveByCommand,
+    MoveFought,
     MoveRefused,
+    MoveScalesDown,
+    MoveToCsi,
     MoveUnderStatefulSet,
+    MoveUnderTwoOwners,
     moves_installed,
 )
 from tests.cluster.stories import Story
@@ -47,7 +51,17 @@ def recordings() -> dict[type[Story], list[str]]:
 
 
 @pytest.mark.parametrize(
-    "kind", [MoveUnderStatefulSet, MoveRefused, MoveByCommand], ids=lambda k: k.__name__
+    "kind",
+    [
+        MoveUnderStatefulSet,
+        MoveRefused,
+        MoveByCommand,
+        MoveToCsi,
+        MoveScalesDown,
+        MoveFought,
+        MoveUnderTwoOwners,
+    ],
+    ids=lambda k: k.__name__,
 )
 async def test_a_move_ends_as_it_should(world: World, kind: type[Story]):
     await walk.record(world, kind)
