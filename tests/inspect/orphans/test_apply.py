@@ -19,6 +19,7 @@ import pytest_asyncio
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.orphans import apply
+from provisioner.inspect.orphans.look import Seen
 from provisioner.inspect.orphans.orphan_plan_rules import Planned, Surroundings, plan
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
@@ -208,6 +209,29 @@ async def test_two_who_apply_a_plan_at_once_delete_each_volume_once(
     }
     assert {each for each, _ in written(path)} == set(ids)
     assert await volumes.find(tags={"CSIVolumeName": None}) == []
+
+
+async def test_a_look_that_became_old_is_taken_again_before_the_next_deletion(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """EC2 throttles, or replies are lost: somebody may have taken the rest meanwhile."""
+    ids = sorted(make(strict_ec2, 3))
+    some, around = await planned(volumes)
+    taken = [{}, {}, {ids[2]: "pv-new"}]
+
+    async def fresh(*_: object) -> Seen:
+        return Seen((), replace(around, named=taken.pop(0)))
+
+    monkeypatch.setattr(apply, "_LOOK_LASTS_S", 0.0)
+    monkeypatch.setattr(apply, "fresh", fresh)
+    monkeypatch.setattr(apply, "ec2_of", lambda _: volumes._calls)
+    whole = plan((), around, region="us-east-1", account=ACCOUNT)
+    whole = msgspec.structs.replace(whole, volumes=some)
+
+    count = await apply.carry_out_plan(None, whole, tmp_path / "outcome")  # type: ignore[arg-type]
+
+    assert count == {"deleted": 2, "kept": 1}
+    assert [each.volume_id for each in await volumes.find(tags={"CSIVolumeName": None})] == [ids[2]]
 
 
 class AlmostFull(FileIO):
