@@ -1,6 +1,6 @@
 """Volumes in EC2: make, copy, try, delete, find, count, describe, tag; nothing is waited for."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, chunks, one_of, pages
@@ -135,8 +135,14 @@ class Volumes:
                 found.update((v.volume_id, v) for v in page if v.tags.get(key) in wanted)
         return list(found.values())
 
-    async def in_use(self, volume_type: str) -> InUse:
+    async def in_use(
+        self, volume_type: str, see: Callable[[Sequence[Volume]], None] | None = None
+    ) -> InUse:
         """What all volumes of a type in this region add up to, ours or not; in background.
+
+        Args:
+            volume_type: such as "gp3".
+            see: gets each page when it comes; nothing is kept of it here but sizes.
 
         Raises:
             Ec2Error: any page failed; there is no partial answer.
@@ -148,6 +154,8 @@ class Volumes:
         found: dict[str, tuple[int, int]] = {}  # a volume can come twice, as in find
         async for page in self._pages(params, background=True):
             found.update((v.volume_id, (v.size_gib, v.iops or 0)) for v in page)
+            if see is not None:
+                see(page)
         return InUse(
             volumes=len(found),
             gib=sum(gib for gib, _ in found.values()),

@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import gc
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -22,6 +23,9 @@ from provisioner.model.sentences import printable
 
 _PIPE_CLOSED = 141  # 128 + SIGPIPE, what a shell shows of a program that a closed pipe ended
 _INTERRUPTED = 130
+# Lists of 10,000 objects are made and kept, and end with the command: looking them through for
+# cycles after every 700th, as Python does, takes longer than reading them.
+_GC_EVERY = 50_000
 R = TypeVar("R")
 
 
@@ -145,6 +149,7 @@ def result_of(work: Coroutine[Any, Any, R]) -> R:
 
     An error is one line and status 1; Ctrl-C ends with 130, a reader that left with 141.
     """
+    gc.set_threshold(_GC_EVERY)
     try:
         result = asyncio.run(work)
         sys.stdout.flush()

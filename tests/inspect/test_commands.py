@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from provisioner.inspect.command_line import result_of
 from provisioner.inspect.commands import ebs
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from tests.test_cli import KUBECONFIG
@@ -25,6 +27,18 @@ def test_no_command_is_described_by_half_a_sentence():
 
     assert "  doctor " in told
     assert "..." not in told.partition("Commands:")[2]
+
+
+def test_a_command_that_reads_much_seldom_looks_for_cycles():
+    async def every() -> int:
+        return gc.get_threshold()[0]
+
+    usual = gc.get_threshold()
+    try:
+        assert result_of(every()) > 10 * usual[0]
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*usual)
 
 
 @pytest.mark.parametrize("program", STARTS)

@@ -1,7 +1,7 @@
 """Read what is billed: volumes, snapshots, fast restores, and whose they are."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from provisioner.ec2.batches import pages
@@ -45,6 +45,16 @@ class _Objects:
 
 
 @dataclass(frozen=True, slots=True)
+class _Tagged:
+    """The ids of this cluster, the volumes that any tag gives to one, orphans among those."""
+
+    ids: Sequence[str] = ()
+    volumes: Sequence[Volume] = ()
+    orphans: Sequence[Volume] = ()
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Billed:
     """All that is billed for a cluster, and what was left out, a sentence each."""
 
@@ -65,17 +75,17 @@ async def billed_items(
     """
     objects = await _objects(readers, driver, with_used=with_used)
     # One after the other: both are large answers, and memory is limited.
-    ids, orphans, remarks = await _orphans(readers)
-    volumes = [*(await readers.cloud.volumes(objects.volumes)).values()]
+    tagged = await _tagged(readers)
+    volumes = await _volumes(readers, objects.volumes, tagged.volumes)
     restores, snapshots = await asyncio.gather(
         readers.cloud.ask("DescribeFastSnapshotRestores", _restores(readers), {}),
-        _snapshots(readers, objects.contents, ids),
+        _snapshots(readers, objects.contents, tagged.ids),
     )
     items = [_item_of(each, objects, rates) for each in volumes]
     if readers.cloud.misses("DescribeVolumes"):
         unread = objects.volumes.keys() - {each.volume_id for each in volumes}
         items += [_unread_item(each, objects) for each in sorted(unread)]
-    items += [_orphan_item(each, rates) for each in orphans]
+    items += [_orphan_item(each, rates) for each in tagged.orphans]
     owners = {each.volume_id: _owner_of(each.volume_id, objects) for each in volumes}
 
     def owner(snapshot: EbsSnapshot) -> Owner:
@@ -87,7 +97,7 @@ async def billed_items(
     for each in snapshots:
         if zones := restores.get(each.snapshot_id):
             items.append(cost_rules.fast_restore_item(each, owner(each), zones, rates))
-    return Billed(items, remarks)
+    return Billed(items, tagged.remarks)
 
 
 async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Objects:
@@ -109,24 +119,34 @@ async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Object
     )
 
 
-async def _orphans(readers: Readers) -> tuple[Sequence[str], list[Volume], Sequence[str]]:
-    """The ids of this cluster, its orphans, and remarks; neither ids nor orphans if it has none."""
+async def _tagged(readers: Readers) -> _Tagged:
+    """The volumes that are tagged as this cluster's; what cannot be read is a gap."""
     if readers.cloud.calls is None:
-        return (), [], ()
+        return _Tagged()
     try:
         side = await cluster_side(readers)
         ids = await own_cluster_ids(readers, side)
         seen = await asyncio.gather(*(look(readers, side, each) for each in ids))
     except StorageError as error:
         readers.cloud.gaps.append(Gap.of(AWS, "orphans", error))
-        return (), [], ()
+        return _Tagged()
+    volumes = [volume for each in seen for volume in each.volumes]
     orphans = [
         volume
         for each in seen
         for volume in each.volumes
         if not orphan_plan_rules.why_kept(volume, each.around)
     ]
-    return ids, orphans, () if ids else (NO_CLUSTER_ID,)
+    return _Tagged(ids, volumes, orphans, () if ids else (NO_CLUSTER_ID,))
+
+
+async def _volumes(
+    readers: Readers, wanted: Collection[str], seen: Iterable[Volume]
+) -> list[Volume]:
+    """Volumes by their ids; EC2 is asked only for what was not seen just now."""
+    known = {each.volume_id: each for each in seen if each.volume_id in wanted}
+    others = [each for each in wanted if each not in known]
+    return [*known.values(), *(await readers.cloud.volumes(others)).values()]
 
 
 async def _snapshots(

@@ -20,6 +20,7 @@ from provisioner.inspect.doctor.evidence_rules import (
 )
 from provisioner.inspect.doctor.right_rules import Samples
 from provisioner.inspect.doctor.tries import default_key_of, named_keys, try_it
+from provisioner.inspect.doctor.volume_pages import VolumePages
 from provisioner.inspect.reading import quotas
 from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.controller_rules import ACCOUNTS
@@ -111,6 +112,9 @@ class _Questions:
         self._cluster = cluster
         self._identity = identity
         self._gaps: dict[str, Gap] = {}
+        ids = {each.volume_id(identity.driver) or "" for each in cluster.volumes} - {""}
+        cluster_id = cluster.cluster_id
+        self._pages = VolumePages(ids, tags.of_cluster(cluster_id) if cluster_id else {})
 
     async def answers(self) -> Found:
         """Ask in two rounds: what there is, and then what may be done with it."""
@@ -118,8 +122,8 @@ class _Questions:
             self._who("GetCallerIdentity", self._caller),
             self._noting("DescribeInstances", self._instances(), {}),
             self._volumes(),
-            self._noting("DescribeVolumes", self._tagged(), []),
-            self._noting("ListServiceQuotas", self._quotas(), []),
+            self._tagged(),
+            self._quotas(),
             self._noting("DescribeSnapshots", self._snapshot(), ""),
         )
         samples = self._samples(instances, [*volumes.values(), *tagged], snapshot)
@@ -178,11 +182,10 @@ class _Questions:
         ]
 
     async def _volumes(self) -> Mapping[str, Volume]:
-        driver = self._identity.driver
-        ids = sorted({each.volume_id(driver) or "" for each in self._cluster.volumes} - {""})
-        found = await self._readers.cloud.volumes(ids)
+        await self._pages.shown()
+        found = await self._readers.cloud.volumes(self._pages.unseen())
         self._note_gaps()
-        return found
+        return {**self._pages.named, **found}
 
     def _note_gaps(self) -> None:
         """Those of the reader of EC2."""
@@ -192,11 +195,14 @@ class _Questions:
 
     async def _tagged(self) -> list[Volume]:
         """Volumes with the cluster's tags; with no id of the cluster, none."""
-        calls = self._readers.cloud.calls
-        if not self._cluster.cluster_id or calls is None:
+        calls, cluster_id = self._readers.cloud.calls, self._cluster.cluster_id
+        if not cluster_id or calls is None:
             return []
-        ours = tags.of_cluster(self._cluster.cluster_id)
-        return await Volumes(calls).find(tags=dict(ours))
+        await self._pages.shown()
+        if self._pages.is_complete:
+            return [*self._pages.tagged.values()]
+        ours = Volumes(calls).find(tags=dict(tags.of_cluster(cluster_id)))
+        return await self._noting("DescribeVolumes", ours, [])
 
     async def _snapshot(self) -> str:
         """One of the driver's, to try rights on."""
@@ -209,8 +215,10 @@ class _Questions:
 
     async def _quotas(self) -> list[QuotaUse]:
         """The quotas that are known, and what is in use of them."""
+        # Apart, as volumes wait for the count: AWS may be silent about its quotas alone.
         (limits, gaps), in_use = await asyncio.gather(
-            quotas.limits(self._caller), quotas.in_use(self._readers.cloud)
+            self._noting("ListServiceQuotas", quotas.limits(self._caller), ({}, [])),
+            self._noting("ListServiceQuotas", self._pages.count(self._readers.cloud), {}),
         )
         self._note_gaps()
         for gap in gaps:

@@ -1,7 +1,7 @@
 """Read EBS's quotas from Service Quotas, and count in EC2 what is in use of them."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from provisioner.ec2.batches import pages
 from provisioner.ec2.volumes import Volumes
@@ -11,6 +11,7 @@ from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.reading.quota_rules import Counted, Limit
 from provisioner.model.errors import Ec2Error
 from provisioner.model.quota import STORAGE_CODES, InUse
+from provisioner.model.volume import Volume
 
 _SERVICE = "ebs"
 # AWS's defaults, and over them the values of the account.
@@ -39,15 +40,22 @@ async def _list(aws: Aws, action: str) -> tuple[dict[str, Limit], Gap | None]:
     return found, None
 
 
-async def in_use(cloud: Cloud) -> Mapping[str, InUse]:
-    """What the volumes of each type come to; without the types that EC2 did not answer."""
+async def in_use(
+    cloud: Cloud, see: Callable[[Sequence[Volume]], None] | None = None
+) -> Mapping[str, InUse]:
+    """What the volumes of each type come to; without the types that EC2 did not answer.
+
+    Args:
+        cloud: EC2; its gaps are those of the types without an answer.
+        see: gets each page of volumes when it comes.
+    """
     calls = cloud.calls
     if calls is None:
         return {}
     volumes, found = Volumes(calls), dict[str, InUse]()
 
     async def count(volume_type: str) -> None:
-        counted = await cloud.ask("DescribeVolumes", volumes.in_use(volume_type), None)
+        counted = await cloud.ask("DescribeVolumes", volumes.in_use(volume_type, see), None)
         if counted is not None:
             found[volume_type] = counted
 

@@ -10,6 +10,7 @@ import pytest
 from provisioner.inspect.cost import command, flow
 from provisioner.inspect.orphans.look import ClusterSide
 from provisioner.model.errors import Reason, StorageError
+from provisioner.model.volume import Volume, VolumeState
 
 
 async def test_a_price_list_without_an_answer_is_a_gap_and_amounts_are_unknown(
@@ -40,12 +41,30 @@ def nameless(monkeypatch: pytest.MonkeyPatch, *unread: str) -> Any:
 async def test_a_cluster_without_an_id_is_a_remark_and_no_failure(monkeypatch: pytest.MonkeyPatch):
     readers = nameless(monkeypatch)
 
-    assert await flow._orphans(readers) == ([], [], (flow.NO_CLUSTER_ID,))
+    assert await flow._tagged(readers) == flow._Tagged([], [], [], (flow.NO_CLUSTER_ID,))
     assert readers.cloud.gaps == []
 
 
 async def test_a_cluster_id_that_cannot_be_read_is_a_gap(monkeypatch: pytest.MonkeyPatch):
     readers = nameless(monkeypatch, "ebs/x")
 
-    assert await flow._orphans(readers) == ((), [], ())
+    assert await flow._tagged(readers) == flow._Tagged()
     assert "Deployment ebs/x" in readers.cloud.gaps[0].message
+
+
+async def test_ec2_is_asked_only_for_volumes_that_the_look_for_orphans_has_not_shown():
+    def a_volume(volume_id: str) -> Volume:
+        return Volume(volume_id, VolumeState.AVAILABLE, "eu-west-1a", 1)
+
+    async def volumes(ids: list[str]) -> dict[str, Volume]:
+        asked.append(ids)
+        return {each: a_volume(each) for each in ids if each != "vol-gone"}
+
+    asked: list[list[str]] = []
+    readers: Any = SimpleNamespace(cloud=SimpleNamespace(volumes=volumes))
+    wanted = ("vol-seen", "vol-untagged", "vol-gone")
+
+    found = await flow._volumes(readers, wanted, map(a_volume, ("vol-seen", "vol-orphan")))
+
+    assert {each.volume_id for each in found} == {"vol-seen", "vol-untagged"}
+    assert asked == [["vol-untagged", "vol-gone"]]
