@@ -32,7 +32,7 @@ from provisioner.controller.deleting import orphans
 from provisioner.controller.placement.consumer_rules import Consumers, places
 from provisioner.controller.placement.waiting_pods import WaitingPods
 from provisioner.controller.shared.settings import Settings
-from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.calls import Ec2Calls, share_heaps
 from provisioner.ec2.limiter import Limiter
 from provisioner.ec2.rate_option import parse_rates
 from provisioner.kube import wire
@@ -310,6 +310,7 @@ def _tell(name: str, cpu_s: float) -> float:
 
 def main() -> None:
     """Run it."""
+    share_heaps()  # as the product does when it connects
     numbers = [int(text) for text in sys.argv[1:]] or [100_000, 10_000, 60_000]
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         runner.run(measure(Cluster(*numbers)))

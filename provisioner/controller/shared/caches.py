@@ -72,12 +72,12 @@ _TOGETHER_S = 5.0
 # After a restore of etcd, other informers may notice it themselves for this long.
 _RESTORE_HOLDS_S = 300.0
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
-# Indexes besides names.
+# Indexes besides names. Most claims have neither an attributes class nor a source.
 CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
     "uid": lambda claim: (claim.uid,),
     "class": lambda claim: (claim.class_name,),
-    "attributes_class": lambda claim: (claim.attributes_class_name,),
-    "source": lambda claim: (claim.source_key,),
+    "attributes_class": lambda claim: filter(None, (claim.attributes_class_name,)),
+    "source": lambda claim: filter(None, (claim.source_key,)),
 }
 ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
     "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
