@@ -24,7 +24,7 @@ endif
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check lint types quick unit test suite compat conformance demo bench image image-lock clean
+.PHONY: help setup check lint types quick unit test suite move-walk compat conformance demo bench image image-lock clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -33,6 +33,7 @@ help:
 	@echo 'make unit    all tests that need no control plane'
 	@echo 'make test    lint, types and all tests, as CI does'
 	@echo 'make suite   all tests alone'
+	@echo 'make move-walk  a crash and a lost reply at each request of a VolumeMove'
 	@echo 'make compat  the demo and chosen tests on another Kubernetes: KUBERNETES=1.34 [KUBELET=1.33]'
 	@echo 'make check   lint and types; make lint, make types: one of the two'
 	@echo 'make conformance  Kubernetes end-to-end tests of storage, in the sandbox; QUICK=1, PART=1/3'
@@ -50,14 +51,14 @@ INSTALL = { test -x $(BIN)/pip || $(PYTHON) -m venv .venv; } && \
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile \
 		--constraint constraints.txt --editable
 
-# The demo needs half of it. All is enough for the demo too, so it sets both stamps.
+# The demo and the image need half of it. All is enough for them too, so it sets both stamps.
 $(SET_UP): pyproject.toml constraints.txt
 	@echo 'installing all Python packages into .venv'
 	@$(INSTALL) '.[sandbox,node,dev]'
 	@touch $(DEMO_SET_UP) $@
 
 $(DEMO_SET_UP): pyproject.toml constraints.txt
-	@echo 'installing the Python packages of the demo into .venv'
+	@echo 'installing the Python packages of the demo and the image into .venv'
 	@$(INSTALL) '.[sandbox,node]'
 	@touch $@
 
@@ -99,8 +100,8 @@ suite: export GOMEMLIMIT := 768MiB
 suite: setup
 	rm -rf $(USED_RIGHTS)
 	@test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights $(USED_RIGHTS) --ignore $(RIGHTS)
-	$(BIN)/python -m pytest --used-rights $(USED_RIGHTS) $(RIGHTS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --used-rights=$(USED_RIGHTS) --ignore $(RIGHTS)
+	$(BIN)/python -m pytest --used-rights=$(USED_RIGHTS) $(RIGHTS)
 
 # Kubernetes' own tests. Its programs take 15 to 30 minutes to build, once; Linux, root. QUICK=1 runs
 # those that are neither Slow nor Serial, PART=2/3 a part of all, PART=commit/3 the part that the commit
@@ -108,6 +109,11 @@ suite: setup
 conformance: setup
 	$(BIN)/ebs-provisioner sandbox binaries --conformance
 	$(BIN)/python -m tests.e2e $(if $(QUICK),--quick) $(if $(PART),--part $(PART)) $(if $(DOCS),--docs)
+
+# `make test` gives each request one of the three fates.
+move-walk: setup
+	$(BIN)/ebs-provisioner sandbox binaries --tests
+	EVERY_FATE=1 $(BIN)/python -m pytest --capture=no tests/cluster/test_move_walk.py
 
 # docs/kubernetes-versions.md has its results.
 compat: setup
@@ -122,10 +128,10 @@ bench: setup
 	$(BIN)/python -m tests.bench
 
 # No engine of containers, no registry, no root: docs/image.md.
-image: setup
+image: $(DEMO_SET_UP)
 	PYTHONPATH=.ci $(BIN)/python -m image $(addprefix --arch=,$(ARCH))
 
-image-lock: setup
+image-lock: $(DEMO_SET_UP)
 	PYTHONPATH=.ci $(BIN)/python -m image --lock
 
 clean:

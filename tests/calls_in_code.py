@@ -30,7 +30,7 @@ _VERBS = {
     "_find": ("get",),
     "patch_status": ("patch",),
 }
-_NOT_THE_CONTROLLER = ("sandbox", "node", "conformance", "inspect")
+_NOT_THE_CONTROLLER = ("sandbox", "node", "conformance", "inspect", "moves")
 # Where the kind is a variable: the informer itself, and caches.py, whose kinds are named where
 # their informers are made and where _find is called.
 # Or where patch_status is called.

@@ -67,7 +67,8 @@ def timeline(reports: Iterable[pytest.TestReport], files: int = 25) -> Iterator[
     """
     spans: dict[tuple[str, str], tuple[float, float]] = {}
     for each in reports:
-        if hasattr(each, "node"):
+        # That of a worker which died has no start.
+        if hasattr(each, "node") and each.start:
             key = each.nodeid.partition("::")[0], each.node.gateway.id
             start, stop = spans.get(key, (each.start, each.stop))
             spans[key] = min(start, each.start), max(stop, each.stop)

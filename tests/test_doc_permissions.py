@@ -40,6 +40,7 @@ def told(title: str) -> dict[str, set[str]]:
     ("title", "names"),
     [
         ("Controller", ("rbac.yaml", "release-dead-nodes/rbac.yaml", "volume-moves/rbac.yaml")),
+        ("People who move claims", ("volume-moves/mover.yaml",)),
         ("Node plugin", ("node/rbac.yaml",)),
         ("Webhook", ("webhook/rbac.yaml",)),
     ],

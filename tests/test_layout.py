@@ -167,8 +167,13 @@ ALLOWED: dict[str, set[str]] = {
         *("controller.modifying", "controller.nodes", "controller.placement"),
         "controller.provisioning",
     },
-    # Its commands are loaded by name, when they are asked for.
+    # Its commands are loaded by name, when they are asked for; one of them, that of VolumeMoves,
+    # changes something.
     "inspect.commands": {"options"},
+    "moves": {
+        *("inspect.command_line", "inspect.completion", "inspect.object_name_rules"),
+        *("inspect.reading", "inspect.shell_words", "inspect.terminal", "kube"),
+    },
     "inspect": set(),
     "conformance": {"ec2", "kube"},
     "sandbox": set(),

@@ -69,10 +69,12 @@ def test_the_rights_are_judged_by_what_all_other_tests_have_used() -> None:
 
     others, rights = (each for each in commands if "-m pytest" in each and "--used" in each)
 
-    folder = re.search(r"--used-rights (\S+)", others)
+    # Joined to its option: else a worker that replaces a dead one takes the folder, which is there by
+    # then, for the tests to run, and does not find the conftest.py that knows the option.
+    folder = re.search(r"--used-rights=(\S+)", others)
     assert folder is not None
     assert f"--ignore {RIGHTS}" in others
-    assert rights.endswith(f"--used-rights {folder[1]} {RIGHTS}")
+    assert rights.endswith(f"--used-rights={folder[1]} {RIGHTS}")
     assert commands.index(f"rm -rf {folder[1]}") < commands.index(others) < commands.index(rights)
 
 
@@ -192,6 +194,16 @@ def test_the_environment_of_the_demo_grows_into_that_of_the_tests(clone: Clone) 
 
 def test_the_demo_installs_nothing_where_all_is_installed(clone: Clone) -> None:
     assert clone.make("setup") == (0, [VENV, ALL])
+    assert clone.make("demo") == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("target", "command"), [("image", "-m image"), ("image-lock", "-m image --lock")]
+)
+def test_the_image_needs_no_linters_and_plotters_either(
+    target: str, command: str, clone: Clone
+) -> None:
+    assert clone.make(target) == (0, [VENV, DEMO, command])
     assert clone.make("demo") == (0, [])
 
 

@@ -10,6 +10,7 @@ import gzip
 import hashlib
 import lzma
 import tempfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,7 +112,8 @@ class Builder:
         def files() -> Tree:
             found = self._unpacked(packages)
             if names is recipe.PYTHON_PACKAGES:
-                found |= {path: Entry(0o777, target=to) for path, to in recipe.LINKS.items()}
+                links = recipe.links(architecture)
+                found |= {path: Entry(0o777, target=to) for path, to in links.items()}
                 found |= {path: Entry(0o644, text.encode()) for path, text in recipe.FILES.items()}
             kept = _EMPTY_FOLDERS if names is recipe.PYTHON_PACKAGES else ()
             return tree.without_empty_folders(found, kept)
@@ -138,11 +140,10 @@ class Builder:
         kind = f"{architecture}-{_key(what)[:8]}-"
         path = self._cache / "layers" / f"{kind}{_key(*inputs, *code, *python)}"
         if path.exists():
-            try:
-                data = path.read_bytes()
-                return Layer(data, oci.digest_of(gzip.decompress(data)), what)
-            except (OSError, EOFError):
-                self._say(f"{path} is damaged, and made again")
+            kept = read_layer(path, what)
+            if kept is not None:
+                return kept
+            self._say(f"{path} is damaged, and made again")
         self._say(f"making the layer of {what} for {architecture}")
         data = tree.to_tar(self._interpreter.with_bytecode(files()))
         layer = Layer(self._interpreter.compressed(data), oci.digest_of(data), what)
@@ -150,6 +151,17 @@ class Builder:
             older.unlink(missing_ok=True)  # one that another checkout still wants is made again
         fetch.put(path, layer.data)
         return layer
+
+
+def read_layer(path: Path, what: str) -> Layer | None:
+    """Return a layer of the cache; None if it cannot be read as it was written."""
+    try:
+        data = path.read_bytes()
+        content = gzip.decompress(data)
+    except (OSError, EOFError, zlib.error):
+        return None
+    # Python takes nothing at all for compressed nothing.
+    return Layer(data, oci.digest_of(content), what) if data else None
 
 
 def _settings(architecture: str, what: Source) -> oci.Settings:

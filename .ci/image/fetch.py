@@ -11,6 +11,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from pathlib import Path
 from typing import Final
 
@@ -44,7 +45,8 @@ def package(cache: Path, lock: Lock, wanted: Package, say: Say) -> bytes:
     for url in _urls(lock, wanted):
         try:
             data = _get(url.replace("+", "%2b"))
-        except OSError as error:
+        except (OSError, HTTPException, ValueError) as error:
+            # A reply that ends halfway is no OSError, and ValueError says that the URL is none.
             failures.append(f"{url}: {error}")
             continue
         if hashlib.sha256(data).hexdigest() == wanted.sha256:

@@ -120,11 +120,16 @@ FILES: Final = {
     "etc/group": f"root:x:0:\nnonroot:x:{USER}:\n",
     "etc/nsswitch.conf": "hosts: files dns\n",
 }
-LINKS: Final = {
+_LINKS: Final = {
     # Debian 12's layout (UsrMerge); its packages still name the old paths.
     "bin": "usr/bin",
     "sbin": "usr/sbin",
     "lib": "usr/lib",
-    "lib64": "usr/lib64",
     "usr/bin/python3": PYTHON,
 }
+
+
+def links(architecture: str) -> dict[str, str]:
+    """Return the links that no package brings, and where they lead."""
+    # Only there is the loader of programs in a folder of its own.
+    return _LINKS | ({"lib64": "usr/lib64"} if architecture == "amd64" else {})

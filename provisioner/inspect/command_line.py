@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 import click
 
@@ -22,25 +22,22 @@ from provisioner.model.sentences import printable
 
 _PIPE_CLOSED = 141  # 128 + SIGPIPE, what a shell shows of a program that a closed pipe ended
 _INTERRUPTED = 130
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """The cluster, the driver and the account that a command is about.
+class KubeTarget:
+    """The cluster that a command is about.
 
     Attributes:
         kubeconfig: path of a kubeconfig; None in a pod.
         context: of the kubeconfig; None for its current one.
         namespace: as given; "" if none was.
-        driver: name of the CSI driver.
-        region: of EC2; None for AWS_REGION, or that of the Nodes or of this instance.
     """
 
     kubeconfig: str | None
     context: str | None
     namespace: str
-    driver: str
-    region: str | None
 
     @property
     def default_namespace(self) -> str:
@@ -48,11 +45,24 @@ class Target:
         return self.namespace or kubeconfig.namespace_of(self.kubeconfig, self.context)
 
 
+@dataclass(frozen=True, slots=True)
+class Target(KubeTarget):
+    """The cluster, the driver and the account that a command is about.
+
+    Attributes:
+        driver: name of the CSI driver.
+        region: of EC2; None for AWS_REGION, or that of the Nodes or of this instance.
+    """
+
+    driver: str
+    region: str | None
+
+
 Function = Callable[..., Any]
 
 
-def target_options(command: Function) -> Function:
-    """Give a command the options that say what it is about, as one argument ``target``."""
+def cluster_options(command: Function) -> Function:
+    """Give a command the options that name a cluster, as one argument ``target``."""
 
     @click.option("--namespace", "-n", default="", help="Namespace of objects named without one.")
     @click.option(
@@ -61,6 +71,24 @@ def target_options(command: Function) -> Function:
         help="Path of a kubeconfig.  [default: KUBECONFIG, ~/.kube/config, or the pod's cluster]",
     )
     @click.option("--context", help="Context of the kubeconfig.  [default: the current one]")
+    @functools.wraps(command)
+    def with_cluster(
+        *args: Any,
+        namespace: str,
+        given_kubeconfig: str | None,
+        context: str | None,
+        **kwargs: Any,
+    ) -> Any:
+        path = kubeconfig.path_of_environment(given_kubeconfig)
+        return command(*args, target=KubeTarget(path, context, namespace), **kwargs)
+
+    return with_cluster
+
+
+def target_options(command: Function) -> Function:
+    """Give a command the options that say what it is about, as one argument ``target``."""
+
+    @cluster_options
     @click.option(
         "--driver-name",
         type=options.DnsName(),
@@ -73,17 +101,10 @@ def target_options(command: Function) -> Function:
     )
     @functools.wraps(command)
     def with_target(
-        *args: Any,
-        namespace: str,
-        given_kubeconfig: str | None,
-        context: str | None,
-        driver_name: str,
-        region: str | None,
-        **kwargs: Any,
+        *args: Any, target: KubeTarget, driver_name: str, region: str | None, **kwargs: Any
     ) -> Any:
-        path = kubeconfig.path_of_environment(given_kubeconfig)
-        target = Target(path, context, namespace, driver_name, region)
-        return command(*args, target=target, **kwargs)
+        full = Target(target.kubeconfig, target.context, target.namespace, driver_name, region)
+        return command(*args, target=full, **kwargs)
 
     return with_target
 
@@ -114,13 +135,18 @@ async def reading(target: Target) -> AsyncIterator[Readers]:
             yield Readers(cluster, cloud)
 
 
-def carry_out(work: Coroutine[Any, Any, int]) -> None:
-    """Run a command and exit with the status that it returns.
+def carry_out(work: Coroutine[Any, Any, int]) -> NoReturn:
+    """Run a command and exit with the status that it returns; see ``result_of``."""
+    sys.exit(result_of(work))
+
+
+def result_of(work: Coroutine[Any, Any, R]) -> R:
+    """Run a command, or a part of one before somebody is asked.
 
     An error is one line and status 1; Ctrl-C ends with 130, a reader that left with 141.
     """
     try:
-        status = asyncio.run(work)
+        result = asyncio.run(work)
         sys.stdout.flush()
     except StorageError as error:
         raise click.ClickException(printable(error.message)) from error
@@ -132,4 +158,4 @@ def carry_out(work: Coroutine[Any, Any, int]) -> None:
         # Python flushes standard output once more at exit, which would fail loudly.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(_PIPE_CLOSED)
-    sys.exit(status)
+    return result

@@ -15,6 +15,7 @@ _COMMANDS = {
     "doctor": "provisioner.inspect.doctor.command",
     "explain": "provisioner.inspect.explain.command",
     "history": "provisioner.inspect.history.command",
+    "move": "provisioner.moves.command",
     "orphans": "provisioner.inspect.orphans.command",
     "quota": "provisioner.inspect.quota.command",
     "volumes": "provisioner.inspect.volumes.command",

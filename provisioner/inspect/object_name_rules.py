@@ -39,12 +39,13 @@ class ObjectName:
         return f"{self.kind} {where}"
 
 
-def object_name(words: tuple[str, ...], namespace: str) -> ObjectName:
+def object_name(words: tuple[str, ...], namespace: str, default: str = "") -> ObjectName:
     """The object that is meant by ``pod shop/web-0``, ``pod web-0`` or ``pod/web-0``.
 
     Args:
         words: one or two arguments.
-        namespace: for a name without one; "" for the default namespace.
+        namespace: as given by -n; a name with another one is refused.
+        default: for a name without one where none was given, as a kubeconfig's context names it.
 
     Raises:
         ValueError: one sentence: what is wrong, and what would do.
@@ -58,25 +59,41 @@ def object_name(words: tuple[str, ...], namespace: str) -> ObjectName:
     if kind is None:
         known = ", ".join(_KINDS)
         raise ValueError(f"unknown kind {printable(word)[:80]!r}: use one of {known}")
-    named, slash, name = rest.rpartition("/")
     if kind in _CLUSTER_WIDE:
+        _, slash, name = rest.rpartition("/")
         if slash:
             raise ValueError(f"a {kind} has no namespace: write {kind} {printable(name)}")
         return ObjectName(kind, "", _checked(name))
+    return ObjectName(kind, *namespaced(rest, namespace, default))
+
+
+def namespaced(text: str, namespace: str, default: str = "") -> tuple[str, str]:
+    """The namespace and the name that are meant by ``shop/data`` or ``data``.
+
+    Args:
+        text: one argument.
+        namespace: as given by -n; a name with another one is refused.
+        default: for a name without one where none was given.
+
+    Raises:
+        ValueError: one sentence: what is wrong, and what would do.
+    """
+    named, slash, name = text.rpartition("/")
     if slash and namespace and named != namespace:
         raise ValueError(
-            f"{printable(rest)} is in namespace {printable(named)}, but -n says "
+            f"{printable(text)} is in namespace {printable(named)}, but -n says "
             f"{printable(namespace)}: leave one of them out"
         )
-    return ObjectName(kind, _checked(named or namespace or DEFAULT_NAMESPACE), _checked(name))
+    return _checked(named or namespace or default or DEFAULT_NAMESPACE), _checked(name)
 
 
-def claim_name(words: tuple[str, ...], namespace: str) -> ObjectName:
+def claim_name(words: tuple[str, ...], namespace: str, default: str = "") -> ObjectName:
     """The claim that is meant by ``shop/data``, ``data``, ``pvc shop/data`` or ``pvc/data``.
 
     Args:
         words: one or two arguments.
-        namespace: for a name without one; "" for the default namespace.
+        namespace: as given by -n; a name with another one is refused.
+        default: for a name without one where none was given, as a kubeconfig's context names it.
 
     Raises:
         ValueError: one sentence: what is wrong, and what would do.
@@ -90,7 +107,7 @@ def claim_name(words: tuple[str, ...], namespace: str) -> ObjectName:
         raise ValueError(f"this command is for claims, not for a {kind}: use NAMESPACE/NAME")
     if kind is None or len(words) != 2:  # noqa: PLR2004 -- a kind and a name
         raise ValueError("name one claim, such as: shop/data")
-    return object_name(words, namespace)
+    return object_name(words, namespace, default)
 
 
 def _checked(name: str) -> str:

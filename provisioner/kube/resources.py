@@ -12,6 +12,7 @@ from provisioner.model.meta import KubeObject, UnlabelledObject
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, PlacedVolume
 from provisioner.model.pod import Pod
+from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.volume_snapshot import (
@@ -19,6 +20,7 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
+from provisioner.model.workload import Autoscaler, ControlledPod, Workload
 
 T = TypeVar("T", bound=UnlabelledObject)
 
@@ -83,6 +85,15 @@ PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume",
 # The same objects with their node affinity, which few questions need.
 PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
 PODS = Resource("", "v1", "pods", "Pod", Pod)
+# The same objects with their owners.
+CONTROLLED_PODS = Resource("", "v1", "pods", "Pod", ControlledPod)
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", Workload)
+DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
+REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", Workload)
+AUTOSCALERS = Resource(
+    "autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler", Autoscaler
+)
+RESOURCE_QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", ResourceQuota)
 STORAGE_CLASSES = Resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", StorageClass)
 ATTRIBUTES_CLASSES = Resource(
     "storage.k8s.io",

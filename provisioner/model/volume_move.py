@@ -58,8 +58,9 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.HELD, Phase.ABORTED),
     ),
     Phase.HELD: Stage(
-        "The volume is attached to no node any more, once the pods that have it have ended.",
-        (Phase.SNAPSHOTTING, Phase.ABORTING),
+        "The volume is attached to no node any more, once the pods that have it have ended. With "
+        "`ScaleDown`, their owners are scaled down.",
+        (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
         "A snapshot of the detached volume is taken.",
@@ -71,21 +72,23 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SWAPPING: Stage(
-        "The old PersistentVolume is set to Retain. The claim is deleted and created again, bound "
-        "to the new volume. From here on the move cannot be aborted.",
+        "The old PersistentVolume is set to Retain; if the volume stays (`form` alone), its new "
+        "PersistentVolume is created. The claim is deleted and created again, bound to the new "
+        "PersistentVolume. From here on the move cannot be aborted.",
         (Phase.CLEANING,),
     ),
     Phase.CLEANING: Stage(
-        "The claim has the new volume, and pods can use it. The snapshot is deleted.",
+        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back."
+        " The snapshot is deleted.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
         "The old volume is kept for `keepSource`; then its PersistentVolume gets its reclaim "
-        "policy back.",
+        "policy back. If the volume stays, its old PersistentVolume is deleted instead.",
     ),
     Phase.ABORTING: Stage(
-        "The claim has its old volume, and pods can use it. The snapshot and the new volume are "
-        "deleted.",
+        "The claim has its old volume, and pods can use it: their owners are scaled back. The "
+        "snapshot and the new volume are deleted.",
         (Phase.ABORTED,),
     ),
     Phase.ABORTED: Stage("Everything is as it was before the move."),
@@ -96,13 +99,37 @@ ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREA
 
 
 class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``spec.to``; what is not said stays as it is. ``size``: a quantity, "" for the same."""
+    """``spec.to``; what is not said stays as it is.
+
+    ``size``: a quantity, "" for the same; ``form``: "csi" for a PersistentVolume of the in-tree
+    plugin that is to become one of the driver.
+    """
 
     zone: str = ""
     storage_class_name: str = ""
     encrypted: bool | None = None
     kms_key_id: str = ""
     size: str = ""
+    form: str = ""
+
+    @property
+    def asks_for_another_volume(self) -> bool:
+        """Whether more is asked for than another PersistentVolume of the same volume."""
+        asked = (self.zone, self.storage_class_name, self.kms_key_id, self.size)
+        return any(asked) or self.encrypted is not None
+
+
+class StopPolicy(StrEnum):
+    """How the pods that use the claim come to end."""
+
+    WAIT = "Wait"
+    SCALE_DOWN = "ScaleDown"
+
+
+class ConsumerWish(msgspec.Struct, frozen=True, kw_only=True):
+    """``spec.consumers``."""
+
+    policy: StopPolicy = StopPolicy.WAIT
 
 
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -110,6 +137,7 @@ class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     claim_name: str = ""
     to: MoveTarget = MoveTarget()
+    consumers: ConsumerWish = ConsumerWish()
     keep_source: str = "168h"
     dry_run: bool = False
     abort: bool = False
@@ -134,10 +162,15 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``status.plan``. ``pods``: those that stop; ``notes``: what a human should know first."""
+    """``status.plan``.
+
+    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``pods``: those
+    that stop; ``notes``: what a human should know first.
+    """
 
     source: Shape = Shape()
     target: Shape = Shape()
+    keeps_volume: bool = False
     pods: list[str] = []
     notes: list[str] = []
 
@@ -155,6 +188,27 @@ class MoveSource(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     driver: str = ""
 
 
+class MoveConsumer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """An owner of pods, in ``status.consumers``.
+
+    Attributes:
+        scale_to: how many replicas it may have during the move.
+        replicas: how many it had, written before it is scaled down; None if it is not.
+        generation: its own, when that was written.
+        times: how often it was scaled down; more than once if somebody scales it up.
+        is_back: it has its replicas back, or somebody else has decided on them since.
+    """
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    scale_to: int = 0
+    replicas: int | None = None
+    generation: int = 0
+    times: int = 0
+    is_back: bool = False
+
+
 class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status``.
 
@@ -163,10 +217,13 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         progress_percent: of the snapshot, as EC2 tells it.
         snapshot: its id in EC2, once it is known.
         request: what CreateVolume is told, frozen with the plan; the snapshot is added once known.
+            None if the volume stays.
         persistent_volume: the new PersistentVolume, frozen with the plan.
-        volume: the id of the new volume.
+        volume: the id of the new volume, or of the one that stays.
+        consumers: the owners of pods that are scaled down.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
+        undone_from: the phase in which it was aborted.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
     """
 
@@ -179,8 +236,10 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     request: dict[str, Any] | None = None
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
+    consumers: list[MoveConsumer] = []
     claim: str = ""
     phase_since: str = ""
+    undone_from: str = ""
     source_kept_until: str = ""
 
 
@@ -208,6 +267,17 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def claim_key(self) -> str:
         """``namespace/name`` of its claim."""
         return f"{self.metadata.namespace}/{self.spec.claim_name}"
+
+    @property
+    def scales_down(self) -> bool:
+        """Whether its controller ends the pods that use the claim."""
+        return self.spec.consumers.policy is StopPolicy.SCALE_DOWN
+
+    @property
+    def keeps_volume(self) -> bool:
+        """Whether its plan makes another PersistentVolume of the same volume."""
+        plan = self.told.plan
+        return plan is not None and plan.keeps_volume
 
     @property
     def persistent_volume_name(self) -> str:

@@ -49,10 +49,11 @@ def template(
     kubernetes: str = "1.33.0",
     kinds: tuple[str, ...] = (),
     namespace: str = NAMESPACE,
+    chart: Path = CHART_FOLDER,
 ) -> tuple[int, str, str]:
     """Render the chart with these values, for a cluster that serves these groups besides its own."""
     return helm(
-        *("template", "ebs-provisioner", str(CHART_FOLDER), "--namespace", namespace),
+        *("template", "ebs-provisioner", str(chart), "--namespace", namespace),
         *("--kube-version", kubernetes, "--values", "-"),
         *(f"--api-versions={kind}" for kind in kinds),
         text=yaml.safe_dump(values or {}),

@@ -10,9 +10,7 @@ from provisioner.cli import commands, controller
 from provisioner.node.commands import node
 from tests.chart.helm import (
     CHART_FOLDER,
-    NAMESPACE,
     built,
-    helm,
     merged,
     one,
     refusal,
@@ -347,6 +345,20 @@ CASES: dict[str, tuple[Json, str]] = {
         {"customLabels": {"app.kubernetes.io/managed-by": "us"}},
         "customLabels: app.kubernetes.io/managed-by is set by the chart",
     ),
+    "one account for two programs": (
+        {
+            "controller": {"serviceAccount": {"name": "storage"}},
+            "webhook": {"enabled": True, "serviceAccount": {"name": "storage", "create": False}},
+        },
+        "controller.serviceAccount.name and webhook.serviceAccount.name are both storage in namespace ebs-provisioner: each program has rights and limits of its own, and would have the other's too; name another account",
+    ),
+    "one account for a program in one namespace with another": (
+        {
+            "controller": {"serviceAccount": {"name": "storage"}},
+            "node": {"namespaceOverride": "", "serviceAccount": {"name": "storage"}},
+        },
+        "controller.serviceAccount.name and node.serviceAccount.name are both storage",
+    ),
     "a webhook that is off": (
         {"webhook": {"strict": True}},
         "webhook.strict is set, and webhook.enabled is false",
@@ -460,7 +472,7 @@ def test_names_that_yaml_reads_as_numbers_stay_names():
     values = {
         "controller": {**account, "enableMetrics": True, "leaderElectionNamespace": "12"},
         "node": {**account, "namespaceOverride": "456", "kubeletPath": "/a, b: {c}"},
-        "webhook": {**account, "enabled": True},
+        "webhook": {"serviceAccount": {"name": "790"}, "enabled": True},
         "awsAccessSecret": {"name": "77", "keyId": "1", "accessKey": "2"},
         "storageClasses": [{"name": "1"}],
     }
@@ -503,26 +515,10 @@ def test_helms_test_uses_a_class_that_leaves_no_volume():
     assert used(kept) is None
 
 
-def test_the_notes_have_no_namespace_restricted_that_privileged_pods_are_in():
-    assert "pod-security.kubernetes.io/enforce=restricted" in notes({})
+def test_accounts_of_one_name_in_namespaces_of_their_own_are_accepted():
+    named = {"serviceAccount": {"name": "storage"}}
 
-    said = notes({"node": {"namespaceOverride": ""}})
-
-    assert "enforce=restricted" not in said
-    assert (
-        f"kubectl label namespace {NAMESPACE} pod-security.kubernetes.io/enforce=privileged" in said
-    )
-
-
-def notes(values: Json) -> str:
-    """What Helm says after an install."""
-    code, output, errors = helm(
-        *("install", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
-        *("--dry-run=client", "--values", "-"),
-        text=yaml.safe_dump(values),
-    )
-    assert code == 0, errors
-    return output.partition("NOTES:")[2]
+    assert rendered({"controller": named, "node": named, "webhook": named})
 
 
 def test_all_that_is_wrong_is_said_at_once():

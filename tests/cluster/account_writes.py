@@ -19,6 +19,7 @@ Json = dict[str, Any]
 NAME = "account-writes"
 """Of the namespace, and of each object, that the writes are about."""
 RELEASER = "the controller with manifests/release-dead-nodes"
+MOVER = "the controller with manifests/volume-moves"
 ADMINISTRATOR = "the administrator"
 
 NODES = "/api/v1/nodes"
@@ -228,6 +229,10 @@ def on_volumes() -> Iterator[Write]:
     marked = {"metadata": {"finalizers": ["a.test/b"], "annotations": {"a": "b"}}}
     for path, name in ((VOLUME, "a volume"), (GUARDED, "a volume with Secrets")):
         yield Write(ACCEPTED, CONTROLLER, f"grows and marks {name}", path, grown | marked)
+    kept = {"spec": {"persistentVolumeReclaimPolicy": "Delete"}}
+    yield Write(ACCEPTED, MOVER, "changes the reclaim policy of a volume", VOLUME, kept)
+    given = {"spec": {"storageClassName": "mine"}}
+    yield Write(REFUSED, MOVER, "changes the class of a volume", VOLUME, given)
 
 
 def of_a_volume(account: str) -> Iterator[Write]:
@@ -268,6 +273,15 @@ def on_requests() -> Iterator[Write]:
         yield writes(REFUSED, f"has {name} deleted by an owner", path, ORPHANED)
     owned = Write(ACCEPTED, ADMINISTRATOR, "gives a claim an owner", CLAIM, ORPHANED)
     yield owned
+    for volume_name, answer in (("pvc-1-2-3", ACCEPTED), ("somebodys", REFUSED), (None, REFUSED)):
+        what = f"creates a claim that names {volume_name or 'no volume'}"
+        body = {
+            "metadata": {"name": f"{NAME}-moved"},
+            "spec": SPECIMENS[CLAIM]["spec"] | ({"volumeName": volume_name} if volume_name else {}),
+        }
+        yield Write(answer, MOVER, what, claims_of(NAME), body, "POST")
+        if answer == REFUSED:
+            yield Write(ACCEPTED, ADMINISTRATOR, what, claims_of(NAME), body, "POST")
     yield writes(REFUSED, "binds a claim", CLAIM, {"spec": {"volumeName": "somebodys"}})
     changed = {"spec": {"volumeSnapshotClassName": "mine"}}
     yield writes(REFUSED, "changes the class of a VolumeSnapshot", SNAPSHOT, changed)

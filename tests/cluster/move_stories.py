@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
+from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
+from provisioner.model.persistent_volume import MIGRATED_TO, PROVISIONED_BY
+from provisioner.model.volume_move import MoveTarget
+from provisioner.moves import wish_rules
 from provisioner.sandbox.api import Api, ApiError
-from tests.cluster import hands
+from tests.cluster import epochs, hands
 from tests.cluster.hands import PVS, Json
 from tests.cluster.replicas import eventually
 from tests.cluster.source_stories import SIZE_GIB, SourceStory, storage
+from tests.cluster.walk_world import Slot
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "volume-moves"
 MOVES = "/apis/ebs-provisioner.io/v1alpha1"
@@ -97,6 +103,23 @@ class _MoveStory(SourceStory):
             "spec": wish,
         }
         await self.world.api.create(self.move_path.rpartition("/")[0], body)
+
+    def pod_template(self, label: str) -> Json:
+        """Of a pod on the node of this story that mounts ``data``."""
+        return {
+            "metadata": {"labels": {"app": label}},
+            "spec": {
+                "nodeName": self.slot.instance.private_dns_name,
+                "terminationGracePeriodSeconds": 0,
+                "containers": [
+                    {
+                        "name": "main",
+                        "image": "main",
+                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                    }
+                ],
+            },
+        }
 
     async def is_in(self, phase: str) -> Json:
         """Wait until the move is in a phase."""
@@ -184,6 +207,58 @@ class MoveAcross(_MoveStory):
         self.check_log()
 
 
+class MoveByCommand(MoveAcross):
+    """The same by `kubectl ebs move`, which finds what it has done when it is run again."""
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        claim = await self.world.api.get(self.claim_path)
+        to = MoveTarget(zone=self.there)
+        wish = wish_rules.Wish(self.world.namespace, self.name, to)
+        self.move_name = wish_rules.name_of(wish, claim["metadata"]["uid"], ())
+
+    @property
+    def move_path(self) -> str:
+        return f"{MOVES}/namespaces/{self.world.namespace}/volumemoves/{self.move_name}"
+
+    async def tell(self) -> None:
+        claim = (f"pvc/{self.world.namespace}/{self.name}", "--to-zone", self.there)
+        self.unasked = await self._run(*claim)
+        self.moved = await self._run(*claim, "--keep-source", "1h", "--yes")
+        self.again = await self._run(*claim, "--yes")
+        self.resumed = await self._run("--resume", f"{self.world.namespace}/{self.move_name}")
+        await self.until("no volume has the mark of one that nothing names", self._all_unmarked)
+
+    async def _run(self, *words: str) -> tuple[int | None, str, str]:
+        """Exit code, what is printed, what is complained of."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "provisioner.cli", "ebs", "move", *words),
+            *("--kubeconfig", str(self.world.sandbox.plane.kubeconfig)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
+    async def check(self) -> None:
+        """The claim is moved, by one VolumeMove; the dry run for the plan is gone."""
+        await super().check()
+        code, out, err = self.moved
+        assert code == 0, (out, err)
+        assert self.unasked[0] == 1
+        assert "give --yes" in self.unasked[2]
+        assert f"{self.there}" in out
+        assert "No pod uses the claim now." in out
+        assert "[2/6] Snapshotting" in out  # it takes longest; others may pass between two looks
+        assert out.splitlines()[-1].startswith(f"claim {self.world.namespace}/{self.name} has vol")
+        assert (self.again[0], "has done this" in self.again[1]) == (0, True), self.again
+        assert self.resumed[:2] == (0, out.splitlines(keepends=True)[-1]), self.resumed
+        moves = await hands.items(self.world.api, self.move_path.rpartition("/")[0])
+        mine = [each["metadata"]["name"] for each in moves if self.name in str(each["spec"])]
+        assert mine == [self.move_name]
+
+
 class MoveAborted(_MoveStory):
     """A move is aborted while its new volume is created; everything is as it was before."""
 
@@ -243,20 +318,7 @@ class MoveUnderStatefulSet(_MoveStory):
 
     async def furnish(self) -> None:
         await super().furnish()
-        template = {
-            "metadata": {"labels": {"app": self.set_name}},
-            "spec": {
-                "nodeName": self.slot.instance.private_dns_name,
-                "terminationGracePeriodSeconds": 0,
-                "containers": [
-                    {
-                        "name": "main",
-                        "image": "main",
-                        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
-                    }
-                ],
-            },
-        }
+        template = self.pod_template(self.set_name)
         claims = {
             "metadata": {"name": "data"},
             "spec": {
@@ -283,13 +345,17 @@ class MoveUnderStatefulSet(_MoveStory):
 
         await self.until("the volume is attached", attached)
         self.first_pod = (await self.world.api.get(self.pod_path))["metadata"]["uid"]
+        await self.move()
+
+    async def move(self) -> None:
+        """Have the claim moved while its pod is there."""
         await self.ask()
         await self.is_in("Held")
-        await self._scale(0)
+        await self.scale(0)
         await self.is_in("Done")
-        await self._scale(1)
+        await self.scale(1)
 
-    async def _scale(self, replicas: int) -> None:
+    async def scale(self, replicas: int) -> None:
         spec = {"spec": {"replicas": replicas}}
         await self.world.api.patch(f"{self.sets_path}/{self.set_name}", spec)
 
@@ -317,6 +383,133 @@ class MoveUnderStatefulSet(_MoveStory):
     async def clear(self) -> None:
         await hands.discard(self.world.api, f"{self.sets_path}/{self.set_name}")
         await self.is_gone(self.pod_path)
+        await super().clear()
+
+
+class MoveScalesDown(MoveUnderStatefulSet):
+    """The StatefulSet of the claim is scaled down for its move, and back."""
+
+    async def move(self) -> None:
+        tracked = {"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "shop"}}}
+        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", tracked)
+        await self.ask(consumers={"policy": "ScaleDown"})
+        move = await self.is_in("Done")
+        notes = move["status"]["plan"]["notes"]
+        assert any(f"Argo CD manages StatefulSet {self.set_name}" in note for note in notes), notes
+        (self.scaled,) = move["status"]["consumers"]
+        assert move["status"]["plan"]["pods"] == [f"{self.set_name}-0"]
+
+    async def check(self) -> None:
+        """It had one replica, and has it again."""
+        recorded = {"scaleTo": 0, "replicas": 1, "times": 1, "isBack": True}
+        assert self.scaled.items() >= recorded.items()
+        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
+        assert found["spec"]["replicas"] == 1
+        await super().check()
+
+
+class MoveFought(MoveUnderStatefulSet):
+    """Somebody scales the StatefulSet up again each time: the move is undone, and says why."""
+
+    async def move(self) -> None:
+        fight = asyncio.create_task(self._fight())
+        try:
+            await self.ask(consumers={"policy": "ScaleDown"})
+            move = await self.is_in("Aborted")
+        finally:
+            fight.cancel()
+            await asyncio.gather(fight, return_exceptions=True)
+        self.message = move["status"]["message"]
+
+    async def _fight(self) -> None:
+        while True:
+            await self.scale(1)
+            await asyncio.sleep(0.2)
+
+    async def check(self) -> None:
+        """The claim has its old volume, the StatefulSet its replica, and nothing else is there."""
+        assert f"StatefulSet {self.set_name} was scaled down 3 times" in self.message
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["spec"]["volumeName"] == self.pv
+        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
+        assert found["spec"]["replicas"] == 1
+        old = await self.world.api.get(f"{PVS}/{self.pv}")
+        assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
+        assert set(await self.volumes()) == {self.volume_id}
+        assert await self.snapshots() == {}
+        self.check_log()
+
+    async def clear(self) -> None:
+        if await self._is_attached():
+            ec2 = self.world.hand.ec2
+            await asyncio.to_thread(ec2.detach_volume, VolumeId=self.volume_id, Force=True)
+            await self.until("it is detached by hand", self._is_detached)
+        await super().clear()
+
+    async def _is_attached(self) -> bool:
+        volume = (await self.volumes()).get(self.volume_id, {})
+        return bool(volume.get("Attachments"))
+
+    async def _is_detached(self) -> bool:
+        return not await self._is_attached()
+
+
+class MoveUnderTwoOwners(_MoveStory):
+    """A Deployment and a ReplicaSet use one claim; both are scaled down for its move, and back."""
+
+    @property
+    def apps(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self.world.namespace}"
+
+    @property
+    def owners(self) -> list[str]:
+        return [f"{self.apps}/{kind}/{self.name}" for kind in ("deployments", "replicasets")]
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": self.name}}
+        for path in self.owners:
+            kind = path.split("/")[-2]
+            template = self.pod_template(f"{self.name}-{kind}")
+            spec = {
+                "replicas": 1,
+                "selector": {"matchLabels": template["metadata"]["labels"]},
+                "template": template | {"spec": template["spec"] | {"volumes": [volume]}},
+            }
+            body = {"metadata": {"name": self.name}, "spec": spec}
+            await self.world.api.create(f"{self.apps}/{kind}", body)
+        await self.until("two pods use the claim", self._two_pods)
+
+    async def _pods(self) -> list[Json]:
+        found = await hands.items(self.world.api, hands.pods_of(self.world.namespace))
+        return [each for each in found if each["metadata"]["name"].startswith(f"{self.name}-")]
+
+    async def _two_pods(self) -> bool:
+        return len(await self._pods()) == len(self.owners)
+
+    async def tell(self) -> None:
+        await self.ask(consumers={"policy": "ScaleDown"})
+        move = await self.is_in("Done")
+        self.scaled = move["status"]["consumers"]
+        await self.until("two pods are there again", self._two_pods)
+
+    async def check(self) -> None:
+        """Both had one replica, and have it again; the claim is in the other zone."""
+        assert {each["kind"] for each in self.scaled} == {"Deployment", "ReplicaSet"}
+        assert [each["replicas"] for each in self.scaled] == [1, 1]
+        for path in self.owners:
+            assert (await self.world.api.get(path))["spec"]["replicas"] == 1
+        claim = await self.world.api.get(self.claim_path)
+        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+        volumes = await self.volumes()
+        assert volumes[new["spec"]["csi"]["volumeHandle"]]["AvailabilityZone"] == self.there
+        self.check_log()
+
+    async def clear(self) -> None:
+        for path in self.owners:
+            await hands.discard(self.world.api, path)
+        for pod in await self._pods():
+            await self.is_gone(f"{hands.pods_of(self.world.namespace)}/{pod['metadata']['name']}")
         await super().clear()
 
 
@@ -348,3 +541,77 @@ class MoveRefused(_MoveStory):
         assert set(await self.volumes()) == {self.volume_id}
         assert await self.snapshots() == {}
         self.check_log()
+
+
+class MoveToCsi(_MoveStory):
+    """A PersistentVolume of the in-tree plugin becomes one in CSI form, of the same volume."""
+
+    LEAST = frozenset(
+        {
+            "PATCH volumemoves",
+            "PATCH volumemoves/status",
+            "PATCH persistentvolumes",
+            "POST persistentvolumes",
+            "DELETE persistentvolumeclaims",
+            "POST persistentvolumeclaims",
+            "DELETE persistentvolumes",
+        }
+    )
+    # Kubernetes has migrated the plugin to the driver of this name only, and that has one leader.
+    _alone: ClassVar[asyncio.Lock] = asyncio.Lock()
+    _is_alone = False
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.slot = Slot(EBS_DRIVER, self.slot.instance)
+
+    def named_volume(self) -> Json:
+        handle = f"aws://{self.zone}/{self.volume_id}"
+        return {"awsElasticBlockStore": {"volumeID": handle, "fsType": "ext4"}}
+
+    async def furnish(self) -> None:
+        await self._alone.acquire()
+        self._is_alone = True
+        await epochs.of_ours(self.world.api)
+        await super().furnish()
+        path = f"{PVS}/{self.pv}"
+        made_by = {"metadata": {"annotations": {PROVISIONED_BY: IN_TREE_DRIVER}}}
+        await self.world.api.patch(path, made_by)
+        migrated = {PROVISIONED_BY: IN_TREE_DRIVER, MIGRATED_TO: EBS_DRIVER}
+        await self.object_when(
+            "the volume is migrated",
+            path,
+            lambda found: found["metadata"]["annotations"].items() >= migrated.items(),
+        )
+
+    async def tell(self) -> None:
+        await self.ask(to={"form": "csi"}, keepSource="0h")
+        await self.is_in("Done")
+        await self.is_gone(f"{PVS}/{self.pv}")
+
+    async def check(self) -> None:
+        """One claim, one PersistentVolume, one volume: the same one; nothing was copied."""
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["status"]["phase"] == "Bound", claim
+        assert claim["metadata"]["labels"] == LABEL
+        assert claim["metadata"]["annotations"].items() >= NOTE.items()
+        (new,) = await self.persistent_volumes()
+        spec = new["spec"]
+        assert spec["claimRef"]["uid"] == claim["metadata"]["uid"]
+        assert spec["csi"]["driver"] == EBS_DRIVER
+        assert spec["csi"]["volumeHandle"] == self.volume_id
+        assert spec["csi"]["fsType"] == "ext4"
+        assert spec["persistentVolumeReclaimPolicy"] == "Delete"
+        assert new["metadata"]["annotations"][PROVISIONED_BY] == EBS_DRIVER
+        assert set(await self.volumes()) == {self.volume_id}
+        assert await self.snapshots() == {}
+        assert await self.calls("CreateSnapshot", about=self.volume_id) == []
+        assert len(await self.made()) == 0
+        self.check_log()
+
+    async def clear(self) -> None:
+        if self._is_alone:
+            try:
+                await super().clear()
+            finally:
+                self._alone.release()

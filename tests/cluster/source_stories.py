@@ -50,7 +50,7 @@ class SourceStory(Story):
         volume = {
             "capacity": {"storage": f"{SIZE_GIB}Gi"},
             "persistentVolumeReclaimPolicy": "Retain",
-            "csi": {"driver": self.slot.driver, "volumeHandle": self.volume_id},
+            **self.named_volume(),
             "claimRef": claim,
             "nodeAffinity": in_zone(self.zone),
         }
@@ -62,6 +62,10 @@ class SourceStory(Story):
         )
         await self.claim_when("Bound", lambda claim: claim["status"].get("phase") == "Bound")
         await self.until("EC2 shows the volume", self.volumes)
+
+    def named_volume(self) -> Json:
+        """How the persistent volume names its volume."""
+        return {"csi": {"driver": self.slot.driver, "volumeHandle": self.volume_id}}
 
     def _make_volume(self) -> str:
         tags = {

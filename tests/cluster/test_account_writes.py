@@ -30,8 +30,8 @@ Json = dict[str, Any]
 
 POLICIES: list[Json] = [
     each
-    for file in (MANIFESTS / "policy.yaml", MANIFESTS / "webhook" / "policy.yaml")
-    for each in yaml.safe_load_all(file.read_text())
+    for folder in (MANIFESTS, MANIFESTS / "webhook", MANIFESTS / "volume-moves")
+    for each in yaml.safe_load_all((folder / "policy.yaml").read_text())
     if each["kind"] == "ValidatingAdmissionPolicy"
 ]
 AT_ONCE = 40

@@ -352,9 +352,30 @@ async def test_the_stock_charts_driver_object_is_left_to_it(releases: Releases):
             "controller": {"leaderElectionNamespace": "storage"},
         }
         await releases.run("install", meant, SERVER_DRY_RUN)
-    finally:
+
+        # Once the object is ours, the leases still say where the stock chart is.
         await releases.kubectl("delete", "csidriver", EBS_DRIVER)
+        await releases.kubectl("apply", "-f", "-", text=stock("DaemonSet", "storage"))
+        said = await releases.refused(
+            "install", {**meant, "csiDriver": {"create": True}}, SERVER_DRY_RUN
+        )
+        assert "node plugin runs here too (DaemonSet storage/ebs-csi-node)" in said
+    finally:
+        await releases.kubectl("delete", "csidriver", EBS_DRIVER, "--ignore-not-found")
         await releases.kubectl("delete", "namespace", "storage")
+
+
+async def test_nodes_of_several_architectures_are_told_of(releases: Releases):
+    assert "architectures" not in await releases.run("install", None, SERVER_DRY_RUN)
+    arm = {"name": "arm", "labels": {"kubernetes.io/arch": "arm64"}}
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": arm}
+    await releases.kubectl("apply", "-f", "-", text=yaml.safe_dump(node))
+    try:
+        notes = await releases.run("install", None, SERVER_DRY_RUN)
+    finally:
+        await releases.kubectl("delete", "node", "arm")
+
+    assert "The nodes are of several architectures (amd64, arm64): the image must be" in notes
 
 
 async def test_kinds_that_the_cluster_does_not_know_are_named_with_what_brings_them(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,15 +14,22 @@ from tests.cluster.background import Background
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
+    MoveByCommand,
+    MoveFought,
     MoveRefused,
+    MoveScalesDown,
+    MoveToCsi,
     MoveUnderStatefulSet,
+    MoveUnderTwoOwners,
     moves_installed,
 )
 from tests.cluster.stories import Story
 from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SLOTS = 4
+SLOTS = 12
+# Each request with one of the three fates takes minutes; `make move-walk` gives each of them all three.
+TURNS = range(len(walk.FATES) if os.environ.get("EVERY_FATE") else 1)
 every_kind = pytest.mark.parametrize("kind", [MoveAcross, MoveAborted], ids=lambda k: k.__name__)
 
 
@@ -42,13 +50,25 @@ def recordings() -> dict[type[Story], list[str]]:
     return {}
 
 
-@pytest.mark.parametrize("kind", [MoveUnderStatefulSet, MoveRefused], ids=lambda k: k.__name__)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        MoveUnderStatefulSet,
+        MoveRefused,
+        MoveByCommand,
+        MoveToCsi,
+        MoveScalesDown,
+        MoveFought,
+        MoveUnderTwoOwners,
+    ],
+    ids=lambda k: k.__name__,
+)
 async def test_a_move_ends_as_it_should(world: World, kind: type[Story]):
     await walk.record(world, kind)
 
 
 @every_kind
-@pytest.mark.parametrize("turn", range(len(walk.FATES)))
+@pytest.mark.parametrize("turn", TURNS)
 async def test_a_crash_or_a_lost_reply_at_any_request_loses_and_doubles_nothing(
     world: World, recordings: dict[type[Story], list[str]], kind: type[Story], turn: int
 ):

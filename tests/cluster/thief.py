@@ -12,12 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
+import yaml
 
 from provisioner.sandbox.api import PATCH_TYPES, Api, ApiError
+from provisioner.sandbox.installation import MANIFESTS
 from tests.cluster.account_writes import (
     ACCEPTED,
     ADMINISTRATOR,
     INVALID,
+    MOVER,
     NAME,
     REFUSED,
     RELEASER,
@@ -171,16 +174,28 @@ async def removed(api: Api, path: str) -> None:
         await api.patch(path, {"metadata": {"finalizers": None}})
 
 
-def _right_to_release() -> list[Json]:
-    """What manifests/release-dead-nodes adds, for a group that only the thief has."""
-    name, group = NAME, "rbac.authorization.k8s.io"
-    rule = {"apiGroups": ["storage.k8s.io"], "resources": ["volumeattachments"]}
+GROUPS: dict[str, tuple[str, str, str, str]] = {
+    RELEASER: (f"{NAME}-releases", "storage.k8s.io", "volumeattachments", "delete"),
+    MOVER: (f"{NAME}-moves", "", "persistentvolumeclaims", "create"),
+}
+"""What the policies ask of those that a component of the manifests gives more rights: the name of a
+group that only the thief has, and the group of the API, the resource and the verb of its right."""
+
+
+def _policies_of_moves() -> list[Json]:
+    text = (MANIFESTS / "volume-moves" / "policy.yaml").read_text()
+    return list(yaml.safe_load_all(text))
+
+
+def _more_rights() -> list[Json]:
+    return [each for right in GROUPS.values() for each in _right(*right)]
+
+
+def _right(name: str, api_group: str, resource: str, verb: str) -> list[Json]:
+    group = "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [api_group], "resources": [resource], "verbs": [verb]}
     return [
-        {
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": [rule | {"verbs": ["delete"]}],
-        },
+        {"kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]},
         {
             "kind": "ClusterRoleBinding",
             "metadata": {"name": name},
@@ -200,10 +215,11 @@ async def a_thief(background: Background) -> AsyncIterator[Thief]:
         for account in (CONTROLLER, WEBHOOK)
     }
     headers[ADMINISTRATOR] = admin
-    headers[RELEASER] = admin | {
-        "Impersonate-User": f"system:serviceaccount:ebs-provisioner:{CONTROLLER}",
-        "Impersonate-Group": NAME,
-    }
+    for account, (group, *_) in GROUPS.items():
+        headers[account] = admin | {
+            "Impersonate-User": f"system:serviceaccount:ebs-provisioner:{CONTROLLER}",
+            "Impersonate-Group": group,
+        }
     context = ssl.create_default_context(cafile=str(plane.credentials.authority))
     async with (
         Api(plane.server, plane.credentials.authority, plane.credentials.tokens["admin"]) as api,
@@ -216,7 +232,7 @@ async def a_thief(background: Background) -> AsyncIterator[Thief]:
         thief = Thief(api, session, headers)
         await api.create("/api/v1/namespaces", {"metadata": {"name": NAME}})
         try:
-            for body in _right_to_release():
+            for body in (*_more_rights(), *_policies_of_moves()):
                 await thief.create(body)
             for path, body in SPECIMENS.items():
                 await api.create(path.rpartition("/")[0], body)
@@ -225,6 +241,6 @@ async def a_thief(background: Background) -> AsyncIterator[Thief]:
         finally:
             for path in SPECIMENS:
                 await removed(api, path)
-            for body in _right_to_release():
+            for body in (*_more_rights(), *_policies_of_moves()):
                 await thief.delete(body)
             await api.delete(f"/api/v1/namespaces/{NAME}")

@@ -29,10 +29,10 @@ def cache() -> Path:
     return cache_folder(os.environ) / "image"
 
 
-def build() -> Built:
-    """The image for this machine; the test is skipped where packages cannot be had."""
-    wanted = architecture()
+def build(wanted: str = "") -> Built:
+    """The image, for this machine unless another is wanted; skips where packages cannot be had."""
+    own = architecture()
     try:
-        return Builder(cache(), print).build(wanted, describe(ROOT))
+        return Builder(cache(), print).build(wanted or own, describe(ROOT))
     except NotAvailableError as error:
         pytest.skip(f"the image cannot be built: {error}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from image import recipe
 from image.build import Built
 from tests.image import checkout
 from tests.image.opened import Opened
@@ -29,3 +30,12 @@ def built() -> Built:
 @pytest.fixture(scope="session")
 def opened(built: Built) -> Opened:
     return Opened.of(built.archive.data)
+
+
+@pytest.fixture(scope="session", params=recipe.MACHINES)
+def either(request: pytest.FixtureRequest, architecture: str) -> Opened:
+    """The image for each architecture; that of another machine is made here, and never run."""
+    if request.param == architecture:
+        found: Opened = request.getfixturevalue("opened")
+        return found
+    return Opened.of(checkout.build(request.param).archive.data)

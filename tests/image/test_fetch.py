@@ -27,11 +27,12 @@ LOCK = Lock("20261123T000000Z", {"amd64": {PACKAGE.name: PACKAGE}})
 
 
 class Mirror(ThreadingHTTPServer):
-    """Answers each request with ``data``, or with 404 if there is none."""
+    """Answers each request with ``data``, or with 404 if there is none; it may hang up halfway."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.data: bytes | None = DATA
+        self.hangs_up = False
         self.asked: list[str] = []
 
     @property
@@ -45,8 +46,10 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)
         self.send_response(404 if self.server.data is None else 200)
+        data = self.server.data or b""
+        self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        self.wfile.write(self.server.data or b"")
+        self.wfile.write(data[:3] if self.server.hangs_up else data)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- its name there
         pass
@@ -115,6 +118,26 @@ def test_without_a_network_one_sentence_says_what_would_help(
     assert said.startswith("cannot fetch Debian package libnone 1:1.0+deb12u1 (http://127.0.0.1:1/")
     assert "check the network, name another mirror in DEBIAN_MIRROR" in said
     assert "\n" not in said
+
+
+def test_a_mirror_that_hangs_up_halfway_is_one_of_those_that_failed(mirror: Mirror, tmp_path: Path):
+    mirror.hangs_up = True
+
+    with pytest.raises(ImageError, match=r"/mirror/.*: IncompleteRead.*/archive/") as caught:
+        got(tmp_path)
+
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "debian").exists()
+
+
+def test_a_mirror_that_is_no_url_is_one_of_those_that_failed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("DEBIAN_MIRROR", "mirror.example")
+    monkeypatch.delenv("DEBIAN_ARCHIVE", raising=False)
+
+    with pytest.raises(ImageError, match=r"\(mirror\.example/debian/.*: unknown url type"):
+        got(tmp_path)
 
 
 def test_the_mirror_is_the_one_that_apt_uses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -30,6 +30,20 @@ def test_an_object_is_named_as_with_kubectl(words, namespace, meant):
 
 
 @pytest.mark.parametrize(
+    ("word", "given", "meant"),
+    [
+        ("shop/data", "", "pvc shop/data"),
+        ("data", "", "pvc lab/data"),
+        ("data", "shop", "pvc shop/data"),
+        ("shop/data", "shop", "pvc shop/data"),
+    ],
+)
+def test_the_namespace_of_the_context_is_for_names_without_one(word, given, meant):
+    assert str(object_name(("pvc", word), given, "lab")) == meant
+    assert str(claim_name((word,), given, "lab")) == meant
+
+
+@pytest.mark.parametrize(
     ("words", "namespace", "says"),
     [
         ((), "", "name one object"),

@@ -60,11 +60,12 @@
 {{- toJson $wrong }}
 {{- end }}
 
-{{- /* aws-ebs-csi-driver is in kube-system (EKS's add-on), or where its release is. */}}
+{{- /* aws-ebs-csi-driver is in kube-system (EKS's add-on), or where its release is: the driver object
+says it until this release has taken that over, and from then on where its leases are. */}}
 {{- define "ebs.refuse.besideStock" -}}
 {{- $wrong := list }}
 {{- $driver := lookup "storage.k8s.io/v1" "CSIDriver" "" "ebs.csi.aws.com" }}
-{{- $namespaces := list "kube-system" }}
+{{- $namespaces := list "kube-system" .Values.controller.leaderElectionNamespace | uniq }}
 {{- with get ((($driver).metadata).annotations | default dict) "meta.helm.sh/release-namespace" }}
 {{- $namespaces = append $namespaces . | uniq }}
 {{- end }}

@@ -105,6 +105,12 @@ expressions. Takes (dict "nodeSelector" … "affinity" …). */}}
 {{- if and $own.namespaceOverride (ne $own.namespaceOverride $.Values.node.namespaceOverride) }}
 {{- $wrong = append $wrong (printf "additionalDaemonSets.%s.namespaceOverride: all groups are in the namespace of `node`" $name) }}
 {{- end }}
+{{- if and (hasKey $own "createNamespace") (ne $own.createNamespace $.Values.node.createNamespace) }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.createNamespace: all groups are in the namespace of `node`, set node.createNamespace" $name) }}
+{{- end }}
+{{- if and $own.selinux (not $.Values.node.selinux) }}
+{{- $wrong = append $wrong (printf "additionalDaemonSets.%s.selinux is true, and node.selinux is false: the CSIDriver object says for all nodes that volumes are mounted with a label; set node.selinux" $name) }}
+{{- end }}
 {{- end }}
 {{- range $path, $group := $groups }}
 {{- $limit := not (or (kindIs "invalid" $group.volumeAttachLimit) (lt (int $group.volumeAttachLimit) 0)) }}

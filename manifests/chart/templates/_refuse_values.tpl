@@ -66,6 +66,22 @@
 {{- toJson $wrong }}
 {{- end }}
 
+{{- /* A node would have the controller's rights, and the webhook's policy would limit the controller. */}}
+{{- define "ebs.refuse.accounts" -}}
+{{- $wrong := list }}
+{{- $namespaces := dict "controller" .Release.Namespace "node" (include "ebs.nodeNamespace" .) "webhook" (include "ebs.webhookNamespace" .) }}
+{{- $seen := dict }}
+{{- range $component := fromJsonArray (include "ebs.components" .) }}
+{{- $name := (get $.Values $component).serviceAccount.name }}
+{{- $account := printf "%s in namespace %s" $name (get $namespaces $component) }}
+{{- with get $seen $account }}
+{{- $wrong = append $wrong (printf "%s.serviceAccount.name and %s.serviceAccount.name are both %s: each program has rights and limits of its own, and would have the other's too; name another account" . $component $account) }}
+{{- end }}
+{{- $_ := set $seen $account $component }}
+{{- end }}
+{{- toJson $wrong }}
+{{- end }}
+
 {{- /* "true" for 0 and "0%", not for null. */}}
 {{- define "ebs.isZero" -}}
 {{- if regexMatch "^0+%?$" (toString .) }}true{{ end }}

@@ -5,7 +5,7 @@ Each pass reads the move, its claim and both PersistentVolumes from the API serv
 that any process can go on; moves are few, and caches are only asked for what wakes them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
@@ -14,17 +14,19 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import phase_rules, plan_rules
+from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
+from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import CLAIMS
+from provisioner.kube.resources import AUTOSCALERS, CLAIMS, RESOURCE_QUOTAS
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
+from provisioner.model.document import Document
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import HELD_FOR_MOVE
@@ -50,6 +52,7 @@ class Mover:
         self._caches = services.caches
         self._driver = services.settings.driver
         self._record = MoveRecord(services)
+        self._consumers = Consumers(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
@@ -117,8 +120,7 @@ class Mover:
             if phase is Phase.PLANNED:
                 await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
                 return AGAIN
-            await self._record.advance(move, Phase.ABORTING, "aborted by its user")
-            return AGAIN
+            return await self._abort(move, phase_rules.Undo("aborted by its user"))
         return await self._passes[phase](move)
 
     async def _tell(self, uid: str, error: StorageError) -> None:
@@ -167,7 +169,7 @@ class Mover:
                     "; ".join(plan.notes),
                     plan=msgspec.to_builtins(plan),
                     source=msgspec.to_builtins(source),
-                    request=msgspec.to_builtins(request),
+                    request=msgspec.to_builtins(request),  # None: the volume stays
                     persistentVolume=body,
                 )
             case _:
@@ -183,7 +185,7 @@ class Mover:
         class_name = plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
-        pods = await self._record.pods(move)
+        consumers = await self._consumers.look(await self._record.pods(move))
         return plan_rules.Facts(
             move=move,
             claim=claim,
@@ -195,8 +197,10 @@ class Mover:
             read_class=_read(storage_class) if storage_class is not None else None,
             zones={place.zone for place in self._caches.registered_places()},
             others=self._caches.moves.keyed("claim", move.claim_key),
-            consumers=[plan_rules.Consumer(pod.name, pod.claim_keys) for pod in pods],
+            consumers=consumers,
             namesakes={each.name for each in named} - {name} if volume_id else (),
+            autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
+            quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
         )
 
     async def _begin(self, move: VolumeMove) -> Next:
@@ -214,6 +218,9 @@ class Mover:
         old = await self._record.persistent_volume(source.persistent_volume)
         if broken is not None or old is None:
             return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
+        stopping = await self._stop_before_swap(move)
+        if stopping is not None:
+            return stopping
         step = phase_rules.next_held_step(move, await self._in_use(move, old))
         match step:
             case phase_rules.Hold():
@@ -225,6 +232,8 @@ class Mover:
                 pass
             case phase_rules.Undo():
                 return await self._abort(move, step)
+            case phase_rules.GoOn() if move.keeps_volume:
+                return await self._begin_swap_of_form(move)
             case phase_rules.GoOn():
                 await self._record.advance(move, Phase.SNAPSHOTTING)
                 self._snapshots.begin(move.uid)
@@ -233,11 +242,29 @@ class Mover:
                 assert_never(step)
         return await self._wait(move, message)
 
+    async def _stop_before_swap(self, move: VolumeMove) -> Next | None:
+        """Scale one owner of pods down, or abort if it does not stay so; None if all are."""
+        if not move.scales_down:
+            return None
+        match await self._consumers.stop(move):
+            case consumer_rules.GiveUp(message=message):
+                return await self._abort(move, phase_rules.Undo(message))
+            case consumer_rules.ScaleDown():
+                return AGAIN
+            case None:
+                return None
+
     async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
         """Who has the old volume. Attachments are asked for last: none comes once it is held."""
         source = _source(move)
         volume = await self._services.volume_reads.volume(source.volume_id)
         uses = await self._record.uses(move)
+        namesakes: frozenset[str] = frozenset()
+        if move.keeps_volume:
+            await self._caches.certain(self._caches.persistent_volumes)
+            named = self._caches.persistent_volumes.keyed("volume", source.volume_id)
+            ours = {old.name, move.persistent_volume_name}
+            namesakes = frozenset(each.name for each in named) - ours
         await self._caches.certain(self._caches.attachments)
         attached = self._caches.attachments.keyed("persistent_volume", old.name)
         return phase_rules.InUse(
@@ -245,10 +272,22 @@ class Mover:
             uses=uses,
             nodes=[each.spec.node_name for each in attached if phase_rules.may_be_attached(each)],
             volume=volume,
+            namesakes=namesakes,
         )
 
+    async def _begin_swap_of_form(self, move: VolumeMove) -> Next:
+        """All is known of a volume that stays; while it can be aborted, its object is tried out."""
+        claim = await self._record.claim(move)
+        broken = phase_rules.broken(_source(move), claim)
+        if broken is not None or claim is None:
+            return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
+        await self._record.try_volume_object(move)
+        volume_id, record = _source(move).volume_id, phase_rules.record(claim)
+        await self._record.advance(move, Phase.SWAPPING, volume=volume_id, claim=record)
+        return AGAIN
+
     async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
-        await self._record.advance(move, Phase.ABORTING, why.message)
+        await self._record.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
         return AGAIN
 
     async def _take_snapshot(self, move: VolumeMove) -> Next:
@@ -297,6 +336,9 @@ class Mover:
         if old is None or not _is_held(move, old):
             why = "the old volume was not held any more, so the snapshot may be too old"
             return await self._abort(move, phase_rules.Undo(why))
+        stopping = await self._stop_before_swap(move)
+        if stopping is not None:
+            return stopping
         record = phase_rules.record(claim)
         await self._record.advance(move, Phase.SWAPPING, volume=volume_id, claim=record)
         return AGAIN
@@ -307,12 +349,39 @@ class Mover:
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         claim, uses = await self._record.claim(move), await self._record.uses(move)
-        step = phase_rules.next_swap_step(move, old, claim, uses)
-        message = ""
+        new = None
+        if move.keeps_volume:
+            new = await self._record.persistent_volume(move.persistent_volume_name)
+        step = phase_rules.next_swap_step(move, old, claim, uses, new)
         match step:
+            case phase_rules.Await(message=message):
+                return await self._wait_for_swap(move, uses, message)
+            case phase_rules.Swapped():
+                await self._record.advance(move, Phase.CLEANING)
             case phase_rules.Retain():
                 if old is not None:
                     await self._record.set_policy(old, "Retain")
+            case phase_rules.Introduce():
+                await self._record.create_volume_object(move)
+            case _:
+                await self._exchange(move, step, claim)
+        return AGAIN
+
+    async def _wait_for_swap(
+        self, move: VolumeMove, uses: Sequence[phase_rules.Use], message: str
+    ) -> Next:
+        """It cannot be aborted any more, so an owner that does not stay scaled down is named."""
+        stopped = await self._consumers.stop(move) if uses and move.scales_down else None
+        if isinstance(stopped, consumer_rules.ScaleDown):
+            return AGAIN
+        told = stopped.message if isinstance(stopped, consumer_rules.GiveUp) else message
+        return await self._wait(move, told)
+
+    async def _exchange(
+        self, move: VolumeMove, step: phase_rules.ClaimStep, claim: Document | None
+    ) -> None:
+        """What is done to the claim itself."""
+        match step:
             case phase_rules.Record():
                 if claim is not None:
                     await self._record.write(move, {"claim": phase_rules.record(claim)})
@@ -325,25 +394,18 @@ class Mover:
                 if not await self._record.create_claim(move):
                     text = "its namespace is being deleted: the claim is not created again"
                     await self._record.advance(move, Phase.CLEANING, text)
-            case phase_rules.Swapped():
-                await self._record.advance(move, Phase.CLEANING)
-            case phase_rules.Await(message=message):
-                pass
             case _:
                 assert_never(step)
-        if not message:
-            return AGAIN
-        return await self._wait(move, message)
 
     async def _clean(self, move: VolumeMove) -> Next:
-        source = _source(move)
-        await self._snapshots.delete(move.told.snapshot)
+        source, move = _source(move), await self._consumers.bring_back(move)
+        if not move.keeps_volume:
+            await self._snapshots.delete(move.told.snapshot)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
         kept_until = until.isoformat(timespec="seconds")
-        message = f"PersistentVolume {source.persistent_volume} keeps the old volume "
-        message += f"{source.volume_id} until {kept_until}"
+        message = phase_rules.kept(move, source, kept_until)
         await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
         return AGAIN
 
@@ -356,17 +418,38 @@ class Mover:
         if left_s > 0:
             return Later(min(left_s, _AGAIN_AT_MOST_S))
         old = await self._record.persistent_volume(source.persistent_volume)
-        if old is not None and phase_rules.may_let_source_go(source, old):
+        message = "the old volume was let go"
+        if move.keeps_volume:
+            if old is not None and form_rules.is_to_be_released(source, old):
+                return Later(_LOOK_AGAIN_S)
+            message = await self._remove_old_form(move, old)
+        elif old is not None and phase_rules.may_let_source_go(source, old):
             await self._record.set_policy(old, source.reclaim_policy)
-        status = {"message": "the old volume was let go", "sourceKeptUntil": ""}
-        await self._record.write(move, status)
+        await self._record.write(move, {"message": message, "sourceKeptUntil": ""})
         return AGAIN
+
+    async def _remove_old_form(self, move: VolumeMove, old: PersistentVolume | None) -> str:
+        """Delete the old PersistentVolume of a volume that stays, as long as it has Retain."""
+        new = await self._record.persistent_volume(move.persistent_volume_name)
+        if old is None:
+            return "the old PersistentVolume is gone; the volume stays"
+        if not form_rules.may_remove(_source(move), old, new):
+            return (
+                f"PersistentVolume {old.name} was left as it is: it was taken since, or no other "
+                "names the volume"
+            )
+        await self._record.remove_volume_object(old)
+        return f"PersistentVolume {old.name} was deleted; the volume stays"
 
     async def _undo(self, move: VolumeMove) -> Next:
         """Pods first: the claim has its volume, and may be used at once."""
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
+        move = await self._consumers.bring_back(move)
+        if phase_rules.has_made_nothing(move):
+            await self._record.advance(move, Phase.ABORTED, move.told.message)
+            return AGAIN
         waits = await self._volumes.undo(move)
         if waits is not None:
             return waits

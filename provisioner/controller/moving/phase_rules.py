@@ -5,7 +5,7 @@ whole manifest is in the move's status before the claim is deleted, and both vol
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
 from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
-from provisioner.model.volume_move import MoveSource, VolumeMove
+from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
 
 Json = dict[str, Any]
 # What others have written about the binding that ends, and about where the old volume was made.
@@ -90,13 +90,15 @@ class InUse:
     """Who may write to the old volume.
 
     ``nodes``: those to which it may be attached: AttachVolume is sent only for an attachment that
-    records the volume, and not any more once that is held.
+    records the volume, and not any more once that is held. ``namesakes``: other PersistentVolumes
+    that name it.
     """
 
     held: bool
     uses: Sequence[Use]
     nodes: Sequence[str]
     volume: Volume | None
+    namesakes: Collection[str] = ()
 
 
 def may_be_attached(attachment: Attachment) -> bool:
@@ -127,6 +129,12 @@ def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
     if seen.volume is None:
         return Undo(f"EC2 does not know volume {source.volume_id} any more")
     others = seen.volume.state is not VolumeState.AVAILABLE or bool(seen.volume.attachments)
+    if seen.namesakes:
+        named = (
+            f"PersistentVolume {min(seen.namesakes)} names volume {source.volume_id} as well: "
+            "delete it, or abort the move"
+        )
+        return LetGo(named) if seen.held else Await(named)
     if not seen.uses and not seen.nodes and not others:
         return GoOn() if seen.held else Hold()
     message = _in_use(source, seen)
@@ -179,6 +187,11 @@ class Record:
 
 
 @dataclass(frozen=True, slots=True)
+class Introduce:
+    """Create the new PersistentVolume of the volume that stays."""
+
+
+@dataclass(frozen=True, slots=True)
 class Remove:
     """Delete exactly the claim that was recorded."""
 
@@ -204,7 +217,8 @@ class Swapped:
     """The claim is bound to the new volume."""
 
 
-SwapStep = Retain | Record | Remove | Recreate | RemoveEmpty | Await | Swapped
+ClaimStep = Record | Remove | Recreate | RemoveEmpty
+SwapStep = Retain | Introduce | ClaimStep | Await | Swapped
 
 
 def next_swap_step(
@@ -212,24 +226,61 @@ def next_swap_step(
     old: PersistentVolume | None,
     claim: Document | None,
     uses: Sequence[Use],
+    new: PersistentVolume | None = None,
 ) -> SwapStep:
     """How the claim comes to its new volume; each step can be repeated.
 
-    ``old``: the old PersistentVolume; ``claim``: whatever has the claim's name.
+    ``old``: the old PersistentVolume; ``claim``: whatever has the claim's name; ``new``: the new
+    PersistentVolume, which is only asked for if the volume stays.
     """
     source = move.told.source or MoveSource()
-    if old is not None and not old.deleting and old.reclaim_policy != "Retain":
+    if old is not None and old.reclaim_policy != "Retain" and _is_kept(move, old):
         return Retain()
     is_old = claim is not None and claim.uid == source.claim_uid
-    if is_old and claim is not None and not claim.deleting:
-        if recorded_version(move) != claim.metadata.resource_version:
-            return Record()
-        return Remove(claim.uid, claim.metadata.resource_version)
-    if is_old:
-        return _awaiting_end(uses)
+    if is_old and claim is not None and _is_news(move, claim):
+        return Record()
+    if move.keeps_volume:
+        step = _introduced(source, new, is_needed=is_old or claim is None)
+        if step is not None:
+            return step
+    if is_old and claim is not None:
+        return _removed(claim, uses)
     if claim is None:
         return Recreate()
     return _of_another(move, claim)
+
+
+def _is_news(move: VolumeMove, claim: Document) -> bool:
+    return not claim.deleting and recorded_version(move) != claim.metadata.resource_version
+
+
+def _is_kept(move: VolumeMove, old: PersistentVolume) -> bool:
+    """One that somebody deletes goes with its volume, unless that is the one which stays."""
+    return move.keeps_volume or not old.deleting
+
+
+def _introduced(
+    source: MoveSource, new: PersistentVolume | None, *, is_needed: bool
+) -> Introduce | Await | None:
+    """The new PersistentVolume comes after the old one has Retain: never do two delete a volume.
+
+    ``is_needed``: no claim that could be bound to it is there yet.
+    """
+    if new is None:
+        return Introduce()
+    if new.named_volume != source.volume_id:
+        return Await(
+            f"PersistentVolume {new.name} exists already, and names another volume: delete it"
+        )
+    if new.deleting and is_needed:
+        return Await(f"waiting until PersistentVolume {new.name}, which was deleted, is gone")
+    return None
+
+
+def _removed(claim: Document, uses: Sequence[Use]) -> Remove | Await:
+    if claim.deleting:
+        return _awaiting_end(uses)
+    return Remove(claim.uid, claim.metadata.resource_version)
 
 
 def _awaiting_end(uses: Sequence[Use]) -> Await:
@@ -315,6 +366,28 @@ def _resources(asked: Json, move: VolumeMove) -> Json:
         size_gib = plan.target.size_gib if plan is not None else -(-parse_bytes(size) // GIB)
         requests["storage"] = f"{size_gib}Gi"
     return asked | {"requests": requests}
+
+
+def has_made_nothing(move: VolumeMove) -> bool:
+    """Whether there is certainly nothing in EC2 to be undone.
+
+    Each phase is written to the very version of the move that was read, so one that was aborted in
+    Held never was in Snapshotting.
+    """
+    return move.keeps_volume or move.told.undone_from == Phase.HELD
+
+
+def kept(move: VolumeMove, source: MoveSource, until: str) -> str:
+    """What is left of the move for ``keepSource``, as a sentence."""
+    if move.keeps_volume:
+        return (
+            f"PersistentVolume {source.persistent_volume} is kept until {until}; it names the same "
+            f"volume {source.volume_id}, which nobody deletes before"
+        )
+    return (
+        f"PersistentVolume {source.persistent_volume} keeps the old volume {source.volume_id} "
+        f"until {until}"
+    )
 
 
 def may_let_source_go(source: MoveSource, old: PersistentVolume | None) -> bool:

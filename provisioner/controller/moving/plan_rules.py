@@ -10,6 +10,8 @@ from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
+from provisioner.controller.moving import consumer_rules, form_rules, interference_rules
+from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
@@ -23,6 +25,7 @@ from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
 from provisioner.model.quantity import parse_bytes
+from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.tag_template import TagTemplate
@@ -36,6 +39,7 @@ from provisioner.model.volume_move import (
     VolumeMove,
 )
 from provisioner.model.volume_type import fault
+from provisioner.model.workload import Autoscaler
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones
 
 Json = dict[str, Any]
@@ -48,20 +52,13 @@ _THROUGHPUT_TYPES = frozenset({"gp3"})
 
 
 @dataclass(frozen=True, slots=True)
-class Consumer:
-    """A pod that uses the claim. ``claims``: keys of all that it uses."""
-
-    name: str
-    claims: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """What the plan rests on; None for what does not exist.
 
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
-    claim; ``namesakes``: other PersistentVolumes that name the volume.
+    claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
+    ``quotas``: those of the namespace.
     """
 
     move: VolumeMove
@@ -76,15 +73,20 @@ class Facts:
     others: Sequence[VolumeMove]
     consumers: Sequence[Consumer]
     namesakes: Collection[str] = ()
+    autoscalers: Sequence[Autoscaler] = ()
+    quotas: Sequence[ResourceQuota] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """What is done. ``request``: without its snapshot; ``body``: the new PersistentVolume."""
+    """What is done.
+
+    ``request``: without its snapshot, None if the volume stays; ``body``: the new PersistentVolume.
+    """
 
     plan: MovePlan
     source: MoveSource
-    request: CreateRequest
+    request: CreateRequest | None
     body: Json
 
 
@@ -98,9 +100,12 @@ def examine(
 ) -> Planned | Refuse:
     """Make the plan, or say in one sentence why there is none."""
     claim, found, volume = facts.claim, facts.persistent_volume, facts.volume
-    refused = _no_claim(facts) or _no_volume(facts, driver)
+    refused = _no_claim(facts) or _no_volume(facts, driver) or _no_way(facts)
     if refused or not claim or not found or not facts.document or not volume:
         return refused or _no(f"claim {facts.move.claim_key} has no volume")
+    source = _source(claim, found, volume, driver)
+    if found.spec.csi is None and not facts.move.spec.to.asks_for_another_volume:
+        return _in_other_form(facts, source, claim, facts.document, volume)
     read_class = _class(facts, driver)
     if isinstance(read_class, Refuse):
         return read_class
@@ -119,19 +124,46 @@ def examine(
         MovePlan(
             source=before,
             target=target,
-            pods=[each.name for each in facts.consumers],
+            pods=_stopping(facts),
             notes=_notes(facts, before, target),
         ),
-        MoveSource(
-            claim_uid=claim.uid,
-            persistent_volume=found.name,
-            volume_id=volume.volume_id,
-            reclaim_policy=found.reclaim_policy,
-            driver=driver,
-        ),
+        source,
         _request(facts.move, target, written),
-        _body(facts.move, facts.document, read_class, target),
+        _body(facts.move, form_rules.in_csi_form(facts.document, driver), read_class, target),
     )
+
+
+def _source(claim: Claim, found: PersistentVolume, volume: Volume, driver: str) -> MoveSource:
+    return MoveSource(
+        claim_uid=claim.uid,
+        persistent_volume=found.name,
+        volume_id=volume.volume_id,
+        reclaim_policy=found.reclaim_policy,
+        driver=driver,
+    )
+
+
+def _in_other_form(
+    facts: Facts, source: MoveSource, claim: Claim, document: Document, volume: Volume
+) -> Planned:
+    """The plan of a move that copies nothing: another PersistentVolume of the same volume."""
+    move, shape = facts.move, _shape(volume, claim.class_name)
+    old = form_rules.in_csi_form(document, source.driver)
+    body = _body(move, old, _plain_class(claim.class_name, source.driver), shape)
+    stays = (
+        f"volume {volume.volume_id} stays, and nothing is copied: PersistentVolume "
+        f"{source.persistent_volume} gets the policy Retain, and PersistentVolume "
+        f"{move.persistent_volume_name} in CSI form takes its place"
+    )
+    plan = MovePlan(
+        source=shape,
+        target=shape,
+        keeps_volume=True,
+        pods=_stopping(facts),
+        notes=[stays, *_notes(facts, shape, shape)],
+    )
+    body = form_rules.of_same_volume(with_volume(body, volume), document)
+    return Planned(plan, source, None, body)
 
 
 def stand_in(move: VolumeMove) -> Claim:
@@ -142,8 +174,8 @@ def stand_in(move: VolumeMove) -> Claim:
 
 def is_of_another_driver(found: PersistentVolume | None, driver: str) -> bool:
     """Whether another controller may be the one to carry a move out."""
-    csi = found.spec.csi if found is not None else None
-    return csi is not None and csi.driver != driver
+    whose = form_rules.driver_of(found) if found is not None else ""
+    return whose not in ("", driver)
 
 
 def _no(message: str) -> Refuse:
@@ -203,18 +235,13 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     if claim is None or found is None or facts.document is None:
         name = claim.spec.volume_name if claim else ""
         return _no(f"PersistentVolume {name} of the claim does not exist")
-    csi, holder = found.spec.csi, found.spec.claim_ref
-    if csi is None:
-        return _no(
-            f"PersistentVolume {found.name} is not a CSI volume (in-tree form): such a volume "
-            "cannot be moved yet; restore a snapshot of it into a new claim"
-        )
-    if csi.driver != driver:
-        return _no(f"PersistentVolume {found.name} belongs to the driver {csi.driver}")
+    holder, wrong = found.spec.claim_ref, form_rules.refused(facts.move, found, driver)
+    if wrong is not None:
+        return _no(wrong)
     if holder is None or holder.uid != claim.uid:
         return _no(f"PersistentVolume {found.name} is bound to another claim")
     if volume is None:
-        return _no(f"EC2 does not know volume {csi.volume_handle} of the claim")
+        return _no(f"EC2 does not know volume {found.named_volume} of the claim")
     if facts.namesakes:
         return _no(
             f"PersistentVolume {min(facts.namesakes)} names volume {volume.volume_id} as well, so "
@@ -225,6 +252,24 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     if volume.outpost_arn:
         return _no(f"volume {volume.volume_id} is on an Outpost, so it is not moved")
     return None
+
+
+def _no_way(facts: Facts) -> Refuse | None:
+    """Whether pods would not end, or the claim could not be created again."""
+    said, claim = None, facts.claim
+    if facts.move.scales_down:
+        said = consumer_rules.refused(facts.consumers)
+    if said is None and claim is not None:
+        old = interference_rules.asked(claim, claim.class_name, "")
+        new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
+        said = interference_rules.no_room(facts.quotas, old, new)
+    return _no(said) if said is not None else None
+
+
+def _stopping(facts: Facts) -> list[str]:
+    if facts.move.scales_down:
+        return consumer_rules.stopping(facts.consumers)
+    return [each.name for each in facts.consumers]
 
 
 def _class(facts: Facts, driver: str) -> ReadClass | Refuse:
@@ -380,11 +425,9 @@ def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
             f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
             "are, so move these too"
         )
-    if facts.consumers:
-        notes.append(
-            f"it waits until pods {listed([each.name for each in facts.consumers])} are gone: "
-            "scale their owner down"
-        )
+    notes += consumer_rules.notes(facts.consumers, scales_down=facts.move.scales_down)
+    if facts.claim is not None:
+        notes += interference_rules.notes(facts.consumers, facts.claim, facts.autoscalers)
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None

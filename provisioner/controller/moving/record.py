@@ -14,8 +14,8 @@ from provisioner.kube.client import Patch, find, patch_status
 from provisioner.kube.events import Regarding
 from provisioner.kube.resources import (
     CLAIMS,
+    CONTROLLED_PODS,
     PERSISTENT_VOLUMES,
-    PODS,
     VOLUME_MOVES,
     Resource,
 )
@@ -23,8 +23,8 @@ from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.pod import Pod
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
+from provisioner.model.workload import ControlledPod
 
 Json = dict[str, Any]
 CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
@@ -41,6 +41,16 @@ def suppress_gone() -> Iterator[None]:
         yield
     except KubeError as error:
         if error.reason not in CHANGED_MEANWHILE:
+            raise
+
+
+@contextmanager
+def suppress_exists() -> Iterator[None]:
+    """What has the name already is looked at in the next pass."""
+    try:
+        yield
+    except KubeError as error:
+        if error.reason is not Reason.OBJECT_EXISTS:
             raise
 
 
@@ -77,9 +87,9 @@ class MoveRecord:
             self._caches.persistent_volumes.observe(found)
         return found
 
-    async def pods(self, move: VolumeMove) -> list[Pod]:
+    async def pods(self, move: VolumeMove) -> list[ControlledPod]:
         """The pods that use the claim, those that have ended included."""
-        found = await self._client.list(PODS, namespace=move.metadata.namespace)
+        found = await self._client.list(CONTROLLED_PODS, namespace=move.metadata.namespace)
         return [pod for pod in found.items if move.claim_key in pod.claim_keys]
 
     async def uses(self, move: VolumeMove) -> list[Use]:
@@ -202,6 +212,23 @@ class MoveRecord:
         else:
             self._caches.claims.observe(made)
         return True
+
+    async def try_volume_object(self, move: VolumeMove) -> None:
+        """Have the API server say what is wrong with the new PersistentVolume, and keep nothing."""
+        with suppress_exists():
+            await self._create_volume_object(move, dry_run=True)
+
+    async def create_volume_object(self, move: VolumeMove) -> None:
+        """Create the new PersistentVolume of the volume that stays, if there is none."""
+        with suppress_exists():
+            made = await self._create_volume_object(move)
+            self._caches.persistent_volumes.observe(made)
+
+    async def _create_volume_object(
+        self, move: VolumeMove, *, dry_run: bool = False
+    ) -> PersistentVolume:
+        body = move.told.persistent_volume or {}
+        return await self._client.create(PERSISTENT_VOLUMES, body, dry_run=dry_run)
 
     async def remove_volume_object(self, found: PersistentVolume) -> None:
         """Delete exactly this version of a PersistentVolume."""

@@ -1,7 +1,7 @@
 """Names of objects, from the cluster, while somebody writes one; nothing is said on a failure."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -62,20 +62,37 @@ def object_words(
     return complete
 
 
+def names_of(
+    resource: Resource[Any],
+) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What may follow an option that takes the name of an object of a namespace."""
+
+    def complete(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found = answer_rules.matching(_now(_names(ctx, resource)), incomplete)
+        return [CompletionItem(each) for each in found]
+
+    return complete
+
+
 def _names_now(ctx: click.Context, kind: str) -> list[str]:
+    return _now(_names(ctx, _RESOURCES[kind], is_cluster_wide=kind in {"pv", "node"}))
+
+
+def _now(names: Coroutine[Any, Any, list[str]]) -> list[str]:
     try:
-        return asyncio.run(_names(ctx, kind))
+        return asyncio.run(names)
     except (StorageError, TimeoutError, OSError):
         return []
 
 
-async def _names(ctx: click.Context, kind: str) -> list[str]:
-    """Names in the namespace that is meant, or with theirs for a kind of all namespaces."""
+async def _names(
+    ctx: click.Context, resource: Resource[Any], *, is_cluster_wide: bool = False
+) -> list[str]:
+    """Names in the namespace that is meant, or of all objects of a kind without namespaces."""
     path, context = ctx.params.get("given_kubeconfig"), ctx.params.get("context")
     found = kubeconfig.path_of_environment(path)
-    resource = _RESOURCES[kind]
     namespace = ctx.params.get("namespace") or kubeconfig.namespace_of(found, context) or "default"
-    where = "" if kind in {"pv", "node"} else namespace
+    where = "" if is_cluster_wide else namespace
     async with asyncio.timeout(_PATIENCE_S):
         async with await KubeClient.connect(kubeconfig=found, context=context) as client:
             listing = await client.list(resource, namespace=where, most=_MOST)

@@ -68,7 +68,7 @@ def explain(
 async def _explain(
     words: tuple[str, ...], output: str, lease_namespace: str, target: Target, *, verbose: bool
 ) -> int:
-    name = object_name(words, target.default_namespace)
+    name = object_name(words, target.namespace, target.default_namespace)
     async with reading(target) as readers:
         async with screen.progress(f"looking at {name}"):
             view = await Gatherer(readers, target.driver, lease_namespace).view(name)

@@ -44,7 +44,7 @@ def history(*, words: tuple[str, ...], output: str, target: Target) -> None:
     Exit code 0; 1 if there is no such claim, or something could not be read.
     """
     try:
-        name = claim_name(words, target.namespace or target.default_namespace)
+        name = claim_name(words, target.namespace, target.default_namespace)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     carry_out(_history(target, name, output))

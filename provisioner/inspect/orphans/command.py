@@ -63,7 +63,7 @@ def orphans(
     With --cluster-id, those of a cluster that is gone; the kubeconfig is that of any other cluster,
     whose PersistentVolumes are spared. --plan writes them to a file. Look at it. --apply deletes
     what the file names and a second look confirms, and writes what became of each volume to
-    FILE.outcome. Nothing else of kubectl ebs changes anything.
+    FILE.outcome. Of all other commands only move changes anything.
 
     Exit code 0: listed, or all of the plan is gone; 1: not, or not all.
     """

@@ -240,6 +240,17 @@ def test_the_old_volume_gets_its_policy_back_only_while_nobody_has_taken_it():
     assert not rules.may_let_source_go(source, other)
 
 
+@pytest.mark.parametrize(
+    ("phase", "is_sure"),
+    [("Held", True), ("Snapshotting", False), ("Creating", False), ("", False)],
+)
+def test_a_move_that_was_aborted_in_held_has_nothing_in_ec2(phase: str, is_sure: Any):
+    move = a_move()
+    status = msgspec.structs.replace(move.told, undone_from=phase)
+
+    assert rules.has_made_nothing(msgspec.structs.replace(move, status=status)) is is_sure
+
+
 def test_every_phase_leads_to_an_end():
     def ends_of(phase: Phase) -> set[Phase]:
         then = STAGES[phase].then

@@ -9,7 +9,8 @@ import pytest
 
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.moving import plan_rules
-from provisioner.controller.moving.plan_rules import Consumer, Facts, Planned
+from provisioner.controller.moving.consumer_rules import Consumer
+from provisioner.controller.moving.plan_rules import Facts, Planned
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
@@ -22,6 +23,7 @@ from provisioner.model.persistent_volume import (
     PersistentVolumeSpec,
 )
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import CreateRequest
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.zone import TopologyRequirement, TopologyTerm
 from tests.builders import DRIVER, UID, VOLUME, ZONE, a_claim, a_volume
@@ -29,7 +31,7 @@ from tests.builders import DRIVER, UID, VOLUME, ZONE, a_claim, a_volume
 THERE = "us-east-1b"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/0a1b2c3d-0000-4000-8000-000000000001"
 PV = "pvc-old"
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "metadata": {
         "name": PV,
         "labels": {"topology.kubernetes.io/zone": ZONE, "team": "shop"},
@@ -115,6 +117,11 @@ def planned(given: Facts) -> Planned:
     return found
 
 
+def requested(made: Planned) -> CreateRequest:
+    assert made.request is not None
+    return made.request
+
+
 def refused(given: Facts) -> str:
     found = examined(given)
     assert isinstance(found, Refuse), found
@@ -122,7 +129,7 @@ def refused(given: Facts) -> str:
 
 
 def test_a_move_to_another_zone_keeps_all_else_of_the_volume():
-    request = planned(facts()).request
+    request = requested(planned(facts()))
 
     assert (request.zone, request.size_gib, request.volume_type) == (THERE, 4, "gp3")
     assert (request.iops, request.throughput_mibps, request.encrypted) == (3000, 125, False)
@@ -160,8 +167,12 @@ def test_a_class_decides_type_encryption_and_key_but_not_the_file_system():
 
     made = planned(facts(move, storage_class=found))
 
-    assert (made.request.volume_type, made.request.iops, made.request.zone) == ("gp2", None, ZONE)
-    assert (made.request.encrypted, made.request.kms_key_id) == (True, KEY)
+    assert (requested(made).volume_type, requested(made).iops, requested(made).zone) == (
+        "gp2",
+        None,
+        ZONE,
+    )
+    assert (requested(made).encrypted, requested(made).kms_key_id) == (True, KEY)
     assert made.body["spec"]["storageClassName"] == "secret"
     assert made.body["spec"]["csi"]["fsType"] == "xfs"
     assert "mountOptions" not in made.body["spec"]
@@ -174,8 +185,8 @@ def test_a_claim_keeps_a_class_that_is_gone():
 def test_it_can_be_encrypted_and_grown():
     made = planned(facts(a_move(to={"kmsKeyId": KEY, "size": "10Gi"})))
 
-    assert (made.request.encrypted, made.request.kms_key_id) == (True, KEY)
-    assert made.request.size_gib == 10
+    assert (requested(made).encrypted, requested(made).kms_key_id) == (True, KEY)
+    assert requested(made).size_gib == 10
 
 
 def test_the_plan_names_pods_that_stop_and_claims_that_have_to_go_along():
@@ -207,7 +218,7 @@ def in_zone(zone: str) -> list[TopologyTerm]:
                     csi=None, aws_elastic_block_store=InTreeSource(volume_id="v")
                 )
             },
-            "in-tree form",
+            "has the form of the in-tree plugin",
         ),
         (
             {"persistent_volume": a_pv(csi=CsiSource(driver="other", volume_handle=VOLUME))},
@@ -265,7 +276,7 @@ def test_an_encrypted_volume_stays_encrypted():
 
     made = planned(facts(volume=encrypted))
 
-    assert (made.request.encrypted, made.request.kms_key_id) == (True, KEY)
+    assert (requested(made).encrypted, requested(made).kms_key_id) == (True, KEY)
     move = a_move(to={"zone": THERE, "encrypted": False})
     assert "cannot decrypt" in refused(facts(move, volume=encrypted))
 

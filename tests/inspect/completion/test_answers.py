@@ -1,11 +1,13 @@
 """What kubectl is answered after a press of TAB."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from provisioner.inspect.completion import answer_rules, objects
 from provisioner.inspect.completion.command import answer
+from provisioner.kube.resources import Resource
 
 
 def values(*words: str) -> list[str]:
@@ -42,8 +44,8 @@ def cluster_of(monkeypatch: pytest.MonkeyPatch):
     def of(names: object) -> list[str]:
         asked: list[str] = []
 
-        async def read(_: object, kind: str) -> list[str]:
-            asked.append(kind)
+        async def read(_: object, resource: Resource[Any], **__: object) -> list[str]:
+            asked.append(resource.plural)
             await asyncio.sleep(0)
             if isinstance(names, Exception):
                 raise names
@@ -61,7 +63,7 @@ def test_names_are_those_of_the_kind_that_is_named(cluster_of):
     assert values("explain", "pods", "web") == ["web-0", "web-1"]
     assert values("explain", "pvc", "") == ["db-0", "web-0", "web-1"]
     assert values("explain", "pvc", "web-0", "") == []
-    assert asked == ["pod", "pvc"]
+    assert asked == ["pods", "persistentvolumeclaims"]
 
 
 def test_reasons_are_completed_where_explain_takes_one(cluster_of):
@@ -79,7 +81,17 @@ def test_history_completes_claims_only(cluster_of):
     assert values("history", "") == ["pvc"]
     assert values("history", "claim", "") == ["data"]
     assert values("history", "pod", "") == []
-    assert asked == ["pvc"]
+    assert asked == ["persistentvolumeclaims"]
+
+
+def test_move_completes_claims_and_names_of_moves(cluster_of):
+    asked = cluster_of(["data-1a2b3c4d", "logs-1a2b3c4d"])
+
+    assert values("move", "") == ["pvc"]
+    assert values("move", "pvc", "da") == ["data-1a2b3c4d"]
+    assert values("move", "--resume", "da") == ["data-1a2b3c4d"]
+    assert values("move", "--abort", "") == ["data-1a2b3c4d", "logs-1a2b3c4d"]
+    assert asked == ["persistentvolumeclaims", "volumemoves", "volumemoves"]
 
 
 def test_a_cluster_that_does_not_answer_completes_nothing(cluster_of):

@@ -1,0 +1,119 @@
+"""The owners of the pods that use a claim: scaled down for its move, and back afterwards.
+
+All is read from the API server as it is. What an owner had is written to the move before it is
+scaled, and it is scaled only at the very version that was read.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import structlog
+from msgspec import structs
+
+from provisioner.controller.moving import consumer_rules as rules
+from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.shared.services import Services
+from provisioner.kube.client import Patch, find
+from provisioner.kube.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from provisioner.model.volume_move import MoveConsumer, VolumeMove
+from provisioner.model.workload import ControlledPod, Workload
+
+# A pod's ReplicaSet and its Deployment; what users write as owners may go in circles.
+_MOST_OWNERS = 3
+
+log = structlog.get_logger(__name__)
+
+
+class Consumers:
+    """Reads and scales owners. All raise ``KubeError``."""
+
+    def __init__(self, services: Services, record: MoveRecord) -> None:
+        self._client = services.client
+        self._record = record
+
+    async def look(self, pods: Sequence[ControlledPod]) -> list[rules.Consumer]:
+        """Who makes these pods."""
+        return [await self._consumer(each) for each in pods]
+
+    async def _consumer(self, pod: ControlledPod) -> rules.Consumer:
+        owner, workload = pod.metadata.controller, None
+        for _ in range(_MOST_OWNERS):
+            if owner is None or not owner.is_scaled:
+                break
+            found = await self._read(owner.kind, owner.name, pod.metadata.namespace)
+            workload = found if found is not None and found.uid == owner.uid else None
+            above = workload.metadata.controller if workload is not None else None
+            if above is None or not above.is_scaled:
+                return rules.Consumer(pod.name, pod.claim_keys, owner, workload, above)
+            owner, workload = above, None
+        return rules.Consumer(pod.name, pod.claim_keys, owner, workload)
+
+    async def stop(self, move: VolumeMove) -> rules.ScaleDown | rules.GiveUp | None:
+        """Scale the next owner down that is not; None if all are, so that pods end.
+
+        Returns:
+            What was done, or why nothing can be.
+        """
+        pods = await self._record.pods(move)
+        found = rules.to_scale(await self.look(pods))
+        known = rules.merged(move.told.consumers, found)
+        for at, each in enumerate(known):
+            workload = await self._read(each.kind, each.name, move.metadata.namespace)
+            step = rules.next_stop(each, workload)
+            if workload is None or step is None:
+                continue
+            if isinstance(step, rules.ScaleDown):
+                known[at] = step.consumer
+                if known != move.told.consumers:
+                    await self._remember(move, known)
+                await self._scale(step.consumer, workload, step.consumer.scale_to)
+            return step
+        return None
+
+    async def bring_back(self, move: VolumeMove) -> VolumeMove:
+        """Give the owners the numbers of replicas that they had."""
+        known = list(move.told.consumers)
+        for at, each in enumerate(known):
+            if each.replicas is None or each.is_back:
+                continue
+            workload = await self._read(each.kind, each.name, move.metadata.namespace)
+            if workload is not None and rules.is_to_come_back(each, workload):
+                await self._scale(each, workload, each.replicas)
+            known[at] = structs.replace(each, is_back=True)
+        if known == move.told.consumers:
+            return move
+        return await self._remember(move, known)
+
+    async def _remember(self, move: VolumeMove, known: Sequence[MoveConsumer]) -> VolumeMove:
+        return await self._record.write(move, {"consumers": msgspec.to_builtins(known)})
+
+    async def _read(self, kind: str, name: str, namespace: str) -> Workload | None:
+        match kind:
+            case "StatefulSet":
+                return await find(self._client, STATEFUL_SETS, name, namespace)
+            case "Deployment":
+                return await find(self._client, DEPLOYMENTS, name, namespace)
+            case "ReplicaSet":
+                return await find(self._client, REPLICA_SETS, name, namespace)
+            case _:
+                return None
+
+    async def _scale(self, consumer: MoveConsumer, seen: Workload, replicas: int) -> None:
+        name, space = seen.name, seen.metadata.namespace
+        meta = {"uid": seen.uid, "resourceVersion": seen.metadata.resource_version}
+        body = {"metadata": meta, "spec": {"replicas": replicas}}
+        patch, kind = self._client.patch, Patch.MERGE
+        match consumer.kind:
+            case "StatefulSet":
+                await patch(
+                    STATEFUL_SETS, name, body, kind=kind, namespace=space, subresource="scale"
+                )
+            case "Deployment":
+                await patch(
+                    DEPLOYMENTS, name, body, kind=kind, namespace=space, subresource="scale"
+                )
+            case "ReplicaSet":
+                await patch(
+                    REPLICA_SETS, name, body, kind=kind, namespace=space, subresource="scale"
+                )
+        log.info("scaled", kind=consumer.kind, name=name, replicas=replicas, was=seen.replicas)

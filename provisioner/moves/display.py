@@ -1,0 +1,45 @@
+"""Where a move is shown: on a terminal one line that changes, elsewhere a line for each news."""
+
+import sys
+
+import click
+
+from provisioner.inspect.terminal import screen
+from provisioner.inspect.terminal.table_rules import cut
+from provisioner.model.sentences import printable
+
+_ERASE = "\r\x1b[K"
+
+
+class Display:
+    """Standard output.
+
+    Attributes:
+        is_live: whether lines can be written again: it is a terminal.
+    """
+
+    def __init__(self) -> None:
+        self.is_live = sys.stdout.isatty()
+        self._is_drawn = False
+
+    def say(self, line: str, colour: str = "") -> None:
+        """Print a line that stays; the colour is for a terminal."""
+        self.clear()
+        text = printable(line)
+        click.echo(screen.emphasized(text, colour) if colour else text)
+
+    def draw(self, line: str) -> None:
+        """Show a line until the next one; nothing where it could not be taken back."""
+        if not self.is_live:
+            return
+        width = screen.width()
+        # One character is left free: a full line would wrap, and stay.
+        text = cut(printable(line), width - 1 if width else None)
+        click.echo(f"{_ERASE}{text}", nl=False)
+        self._is_drawn = True
+
+    def clear(self) -> None:
+        """Take the drawn line back."""
+        if self._is_drawn:
+            click.echo(_ERASE, nl=False)
+            self._is_drawn = False

@@ -1,0 +1,320 @@
+"""What somebody asks of ``kubectl ebs move``, and the VolumeMove that says the same.
+
+The name of a move is made of its claim's UID and of what is to change: the same command run twice,
+or after a reply that was lost, names the same object, of which the API server keeps one.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from provisioner.model.claim import CLAIM_KIND, Claim
+from provisioner.model.quantity import parse_bytes
+from provisioner.model.sentences import printable
+from provisioner.model.volume_move import (
+    API_VERSION,
+    ENDS,
+    KIND,
+    MoveTarget,
+    Phase,
+    VolumeMove,
+)
+
+Json = dict[str, Any]
+_HOURS = re.compile("[0-9]{1,5}h")  # as manifests/volume-moves/crd.yaml has it
+_LONGEST_NAME = 253
+_ROOM_FOR_ENDING = 20
+NO_CHANGE = MoveTarget()
+_SAY_WHAT = (
+    "say what is to change: --to-zone, --to-class, --encrypted, --kms-key or --size; "
+    "without any argument, moves are listed"
+)
+_OTHER_KINDS = frozenset(
+    {"sts", "statefulset", "statefulsets", "deploy", "deployment", "deployments", "pod", "pods"}
+)
+
+
+class Task(StrEnum):
+    """What one run of the command is to do."""
+
+    LIST = "--list"
+    RESUME = "--resume"
+    ABORT = "--abort"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The command line. None for a value that was not given."""
+
+    words: tuple[str, ...] = ()
+    to: MoveTarget = NO_CHANGE
+    keep_source: str | None = None
+    yes: bool = False
+    dry_run: bool = False
+    resume: str | None = None
+    abort: str | None = None
+    listing: bool = False
+    as_json: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What is to become of a claim. ``keep_source``: "" if it was not said."""
+
+    namespace: str
+    claim_name: str
+    to: MoveTarget
+    keep_source: str = ""
+
+    @property
+    def claim_key(self) -> str:
+        """``namespace/name`` of the claim."""
+        return f"{self.namespace}/{self.claim_name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """What is to be followed.
+
+    Attributes:
+        move: one that is under way already; or a dry run with the plan of one to come.
+        name: of the one to come, "" if it is under way.
+    """
+
+    move: VolumeMove
+    name: str = ""
+
+    @property
+    def is_planned(self) -> bool:
+        """Whether the move is still to be made."""
+        return bool(self.name)
+
+
+def target(
+    zone: str | None,
+    class_name: str | None,
+    kms_key: str | None,
+    size: str | None,
+    *,
+    encrypted: bool,
+) -> MoveTarget:
+    """What is to change, of options; None for those that were not given.
+
+    Raises:
+        ValueError: one sentence.
+    """
+    named = {"--to-zone": zone, "--to-class": class_name, "--kms-key": kms_key, "--size": size}
+    for option, value in named.items():
+        if value is not None and not value.strip():
+            raise ValueError(f"{option} is empty: leave it out, or say what it is to be")
+    if size is not None and not parse_bytes(size):
+        raise ValueError(f"--size {printable(size)} is nothing: give a size such as 30Gi")
+    return MoveTarget(
+        zone=zone or "",
+        storage_class_name=class_name or "",
+        encrypted=True if encrypted else None,
+        kms_key_id=kms_key or "",
+        size=size or "",
+    )
+
+
+def task_of(given: Given) -> Task:
+    """What the command line asks for.
+
+    Raises:
+        ValueError: its options do not go together; one sentence.
+    """
+    asked = [
+        task
+        for task, is_asked in (
+            (Task.LIST, given.listing),
+            (Task.RESUME, given.resume is not None),
+            (Task.ABORT, given.abort is not None),
+        )
+        if is_asked
+    ]
+    if len(asked) > 1:
+        raise ValueError(f"{asked[0]} and {asked[1]} exclude each other")
+    wishes = _wishes(given)
+    if asked and wishes:
+        alone = "stands alone" if asked[0] is Task.LIST else "takes the name of a VolumeMove alone"
+        raise ValueError(f"{asked[0]} {alone}: leave {wishes[0]} out")
+    task = asked[0] if asked else Task.MOVE if wishes else Task.LIST
+    if given.as_json and task is not Task.LIST:
+        raise ValueError("-o json is for the list of moves")
+    if task is Task.MOVE:
+        _check_move(given)
+    return task
+
+
+def _wishes(given: Given) -> list[str]:
+    """What only the beginning of a move takes, as it stands on the command line."""
+    there = {
+        " ".join(map(printable, given.words)): bool(given.words),
+        "what is to change": given.to != NO_CHANGE,
+        "--keep-source": given.keep_source is not None,
+        "--yes": given.yes,
+        "--dry-run": given.dry_run,
+    }
+    return [name for name, is_there in there.items() if is_there]
+
+
+def _check_move(given: Given) -> None:
+    if not given.words:
+        raise ValueError("name the claim that is to move, such as: pvc/data")
+    kind = given.words[0].partition("/")[0].lower()
+    if kind in _OTHER_KINDS:
+        raise ValueError(f"claims are moved one by one, no {kind}: name a claim, such as pvc/data")
+    if given.to == NO_CHANGE:
+        raise ValueError(_SAY_WHAT)
+    if given.dry_run and given.yes:
+        raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")
+    if given.keep_source is not None and not _HOURS.fullmatch(given.keep_source):
+        told = printable(given.keep_source)[:40]
+        raise ValueError(f"--keep-source {told!r} is not a number of hours such as 168h")
+
+
+def to_json(to: MoveTarget) -> Json:
+    """``spec.to``, only with what is said."""
+    return {k: v for k, v in msgspec.to_builtins(to).items() if v not in ("", None)}
+
+
+def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
+    """The name of the move that carries a wish out: the same for the same wish.
+
+    Args:
+        wish: what is asked.
+        claim_uid: of the claim as it is now; after a move it has another.
+        taken: names of moves there are, of which none carries the wish out (see ``running``).
+    """
+    text = json.dumps([claim_uid, to_json(wish.to)], sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()[:8]
+    base = f"{_stem(wish.claim_name)}-{digest}"
+    names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def plan_name(wish: Wish, token: str) -> str:
+    """The name of a dry run, which nobody looks for; ``token`` makes it another each time."""
+    return f"{_stem(wish.claim_name)}-plan-{token}"
+
+
+def _stem(claim_name: str) -> str:
+    return claim_name[: _LONGEST_NAME - _ROOM_FOR_ENDING].rstrip("-.")
+
+
+def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
+    """The VolumeMove to POST.
+
+    Args:
+        wish: what is asked.
+        name: the move's.
+        dry_run_of: only the plan is to be made, of this claim. It owns the dry run, so that one
+            whose command was killed goes when the claim is moved or deleted.
+    """
+    spec: Json = {"claimName": wish.claim_name, "to": to_json(wish.to)}
+    metadata: Json = {"name": name, "namespace": wish.namespace}
+    if wish.keep_source:
+        spec["keepSource"] = wish.keep_source
+    if dry_run_of is not None:
+        spec["dryRun"] = True
+        owner = {"apiVersion": "v1", "kind": CLAIM_KIND}
+        metadata["ownerReferences"] = [owner | {"name": dry_run_of.name, "uid": dry_run_of.uid}]
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
+    """Whether a move that is there is the one that a POST of this body makes."""
+    spec = msgspec.convert(asked["spec"], type(move.spec))
+    return (move.spec.claim_name, move.spec.to, move.spec.dry_run) == (
+        spec.claim_name,
+        spec.to,
+        spec.dry_run,
+    )
+
+
+def has_ended(move: VolumeMove) -> bool:
+    """Whether nothing more comes of it."""
+    return move.told.phase in ENDS
+
+
+def running(moves: Iterable[VolumeMove], claim_name: str) -> VolumeMove | None:
+    """The move of a claim that is under way: the one that began, else the one that will."""
+    going = [
+        each
+        for each in moves
+        if each.spec.claim_name == claim_name and not each.spec.dry_run and not has_ended(each)
+    ]
+    going.sort(key=lambda each: (each.told.phase == Phase.NEW, _created_at(each), each.name))
+    return going[0] if going else None
+
+
+def _created_at(move: VolumeMove) -> str:
+    at = move.metadata.creation_timestamp
+    return at.isoformat() if at is not None else ""
+
+
+def unlike(wish: Wish, move: VolumeMove) -> str | None:
+    """Why a move under way is not the one that is asked for, as a sentence; None if it is."""
+    if move.is_to_end:
+        return f"VolumeMove {move.key} of this claim is being aborted: wait for its end"
+    what = described(move.spec.to)
+    if move.spec.to != wish.to:
+        return (
+            f"VolumeMove {move.key} is moving this claim already, and to something else "
+            f"({what}): wait for its end, or abort it with --abort {move.name}"
+        )
+    if wish.keep_source and move.spec.keep_source != wish.keep_source:
+        return (
+            f"VolumeMove {move.key} is moving this claim already, and keeps the old volume for "
+            f"{move.spec.keep_source}: leave --keep-source out to follow it"
+        )
+    return None
+
+
+def described(to: MoveTarget) -> str:
+    """What is to change, for one cell or a pair of parentheses."""
+    words = {
+        "zone": "zone {}",
+        "storageClassName": "class {}",
+        "encrypted": "encrypted",
+        "kmsKeyId": "key {}",
+        "size": "size {}",
+    }
+    said = to_json(to)
+    return ", ".join(words.get(key, f"{key} {{}}").format(value) for key, value in said.items())
+
+
+def done_before(moves: Sequence[VolumeMove], wish: Wish, claim: Claim) -> VolumeMove | None:
+    """The move that has given the claim the volume that it has now, and all that is asked."""
+    return next(
+        (
+            each
+            for each in moves
+            if each.told.phase == Phase.DONE
+            and each.spec.to == wish.to
+            and each.spec.claim_name == wish.claim_name
+            and each.persistent_volume_name == claim.spec.volume_name
+        ),
+        None,
+    )
+
+
+def changed_since(confirmed: VolumeMove, move: VolumeMove) -> bool:
+    """Whether the plan that a move goes by is another than the one that somebody agreed to."""
+    before, now = confirmed.told, move.told
+    if now.plan is None or before.plan is None:
+        return False
+    return (before.plan.source, before.plan.target, before.source) != (
+        now.plan.source,
+        now.plan.target,
+        now.source,
+    )
