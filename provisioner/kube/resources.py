@@ -79,7 +79,7 @@ class Projection(Generic[T]):
 
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
-# The same objects with their labels, which no rule of the controller reads.
+# The same objects with their labels, which are read of single claims, and by kubectl ebs cost.
 LABELLED_CLAIMS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, LabelledClaim)
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume)
 # The same objects with their node affinity, which few questions need.

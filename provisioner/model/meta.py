@@ -30,7 +30,7 @@ class ObjectMeta(UnlabelledMeta, frozen=True, rename="camel", gc=False, kw_only=
 
 
 class UnlabelledObject(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """An object whose labels nobody reads: its metadata and what is always asked of it.
+    """An object whose labels no cache keeps: its metadata and what is always asked of it.
 
     Claims and attachments are such. There are many of them, and a claim has its own labels, as Helm
     writes them: a single one takes 272 bytes.

@@ -60,17 +60,18 @@ class Kube(Behind):
         self.counts[f"get {resource.plural}"] += 1
         return await super().get(resource, name, namespace)
 
-    async def patch(self, resource: Resource[Any], name: str, body: Any, **more: Any) -> Any:
+    async def patch(self, resource: Resource[Any], name: str, _: Any, **more: Any) -> Any:
         self.counts[f"patch {resource.plural}"] += 1
-        return await super().patch(resource, name, body, **more)
+        return await super().patch(resource, name, _, **more)
 
     async def watch(
         self, resource: Resource[Any], *, resource_version: str, timeout_s: int, **_: Any
     ) -> AsyncGenerator[WatchLine]:
         self.counts[f"watch {resource.plural}"] += 1
         await asyncio.sleep(timeout_s)
-        return
-        yield  # an async generator without a line
+        nothing: tuple[WatchLine, ...] = ()
+        for line in nothing:
+            yield line
 
 
 class Ec2(Cloud):

@@ -1,7 +1,15 @@
+from typing import Any
+
 import msgspec
 
 from provisioner.kube import wire
-from provisioner.kube.resources import ATTACHMENTS, CLAIMS, LABELLED_CLAIMS, PERSISTENT_VOLUMES
+from provisioner.kube.resources import (
+    ATTACHMENTS,
+    CLAIMS,
+    LABELLED_CLAIMS,
+    PERSISTENT_VOLUMES,
+    Resource,
+)
 from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.persistent_volume import PersistentVolume
 
@@ -76,7 +84,8 @@ def test_names_and_ids_push_nothing_out_of_what_is_shared() -> None:
 def test_claims_and_attachments_lose_nothing_but_their_labels() -> None:
     data = msgspec.json.encode({"metadata": {"name": "one", "labels": {"app": "shop"}}})
 
-    for resource in (CLAIMS, ATTACHMENTS):
+    resources: tuple[Resource[Any], ...] = (CLAIMS, ATTACHMENTS)
+    for resource in resources:
         assert wire.decode_object(resource, data).name == "one"
         assert not hasattr(wire.decode_object(resource, data), "labels")
     assert wire.decode_object(LABELLED_CLAIMS, data).metadata.labels == {"app": "shop"}
