@@ -284,13 +284,17 @@ class MoveAborted(_MoveStory):
         """The claim has its old volume, and nothing else is there; or the abort came too late."""
         claim = await self.world.api.get(self.claim_path)
         assert claim["status"]["phase"] == "Bound", claim
-        assert await self.snapshots() == {}
+        snapshots = await self.snapshots()
+        assert snapshots == {}, snapshots
         if self.phase == "Aborted":
-            assert claim["spec"]["volumeName"] == self.pv
+            assert claim["spec"]["volumeName"] == self.pv, claim
             old = await self.world.api.get(f"{PVS}/{self.pv}")
-            assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
-            assert set(await self.volumes()) == {self.volume_id}
-            assert len(await self.persistent_volumes()) == 1
+            notes = old["metadata"].get("annotations", {})
+            assert "ebs-provisioner.io/held-for-move" not in notes, notes
+            volumes = await self.volumes()
+            assert set(volumes) == {self.volume_id}, volumes
+            named = await self.persistent_volumes()
+            assert len(named) == 1, named
         self.check_log()
 
 
