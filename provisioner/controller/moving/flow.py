@@ -22,7 +22,7 @@ from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import AUTOSCALERS, CLAIMS, RESOURCE_QUOTAS
+from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
@@ -178,7 +178,7 @@ class Mover:
 
     async def _facts(self, move: VolumeMove) -> plan_rules.Facts:
         client, namespace = self._services.client, move.metadata.namespace
-        claim = await find(client, CLAIMS, move.spec.claim_name, namespace)
+        claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
         name = claim.spec.volume_name if claim is not None else ""
         found = await self._record.persistent_volume(name)
         volume_id = found.volume_id(self._driver) if found is not None else None

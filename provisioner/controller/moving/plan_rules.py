@@ -15,7 +15,7 @@ from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
-from provisioner.model.claim import CLAIM_KIND, Claim
+from provisioner.model.claim import CLAIM_KIND, Claim, LabelledClaim
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
@@ -62,7 +62,7 @@ class Facts:
     """
 
     move: VolumeMove
-    claim: Claim | None
+    claim: LabelledClaim | None
     persistent_volume: PersistentVolume | None
     document: Document | None
     volume: Volume | None
