@@ -418,10 +418,10 @@ class Mover:
         if left_s > 0:
             return Later(min(left_s, _AGAIN_AT_MOST_S))
         old = await self._record.persistent_volume(source.persistent_volume)
+        if old is not None and phase_rules.is_to_be_released(source, old):
+            return Later(_LOOK_AGAIN_S)
         message = "the old volume was let go"
         if move.keeps_volume:
-            if old is not None and form_rules.is_to_be_released(source, old):
-                return Later(_LOOK_AGAIN_S)
             message = await self._remove_old_form(move, old)
         elif old is not None and phase_rules.may_let_source_go(source, old):
             await self._record.set_policy(old, source.reclaim_policy)

@@ -87,12 +87,6 @@ def of_same_volume(body: Json, old: Document) -> Json:
     }
 
 
-def is_to_be_released(source: MoveSource, old: PersistentVolume) -> bool:
-    """Whether the binder has not seen yet that the claim of the old PersistentVolume is gone."""
-    holder = old.spec.claim_ref
-    return old.phase == "Bound" and holder is not None and holder.uid == source.claim_uid
-
-
 def may_remove(source: MoveSource, old: PersistentVolume, new: PersistentVolume | None) -> bool:
     """Whether the old PersistentVolume of a volume that stays may be deleted: as an object only.
 

@@ -390,6 +390,12 @@ def kept(move: VolumeMove, source: MoveSource, until: str) -> str:
     )
 
 
+def is_to_be_released(source: MoveSource, old: PersistentVolume) -> bool:
+    """Whether the binder has not seen yet that the claim of the old PersistentVolume is gone."""
+    holder = old.spec.claim_ref
+    return old.phase == "Bound" and holder is not None and holder.uid == source.claim_uid
+
+
 def may_let_source_go(source: MoveSource, old: PersistentVolume | None) -> bool:
     """Whether the old PersistentVolume gets its policy back: nobody has taken it since."""
     if old is None or source.reclaim_policy in ("", "Retain"):

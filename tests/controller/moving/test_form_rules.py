@@ -265,10 +265,10 @@ def test_the_old_object_is_deleted_only_with_retain_and_while_the_new_one_names_
 
 
 def test_the_end_waits_until_the_binder_has_released_the_old_object():
-    assert form_rules.is_to_be_released(source(), the_old(phase="Bound"))
-    assert not form_rules.is_to_be_released(source(), the_old())
+    assert phase_rules.is_to_be_released(source(), the_old(phase="Bound"))
+    assert not phase_rules.is_to_be_released(source(), the_old())
     others = msgspec.convert({"claimUID": "another"}, MoveSource)
-    assert not form_rules.is_to_be_released(others, the_old(phase="Bound"))
+    assert not phase_rules.is_to_be_released(others, the_old(phase="Bound"))
 
 
 def test_the_claim_is_created_again_as_it_was():
