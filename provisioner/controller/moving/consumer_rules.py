@@ -183,6 +183,21 @@ def next_stop(consumer: MoveConsumer, workload: Workload | None) -> ScaleDown | 
     )
 
 
+def may_be_scaled_yet(consumer: MoveConsumer, workload: Workload | None) -> bool:
+    """Whether it is unchanged since it was recorded: a lost request to scale it may come yet."""
+    return (
+        workload is not None
+        and workload.uid == consumer.uid
+        and workload.metadata.generation == consumer.generation
+        and workload.replicas == consumer.replicas
+    )
+
+
+def is_owed(consumers: Sequence[MoveConsumer]) -> bool:
+    """Whether an owner has not got its replicas back."""
+    return any(each.replicas is not None and not each.is_back for each in consumers)
+
+
 def is_to_come_back(consumer: MoveConsumer, workload: Workload | None) -> bool:
     """Whether an owner is as the move has left it; what others have set since stays."""
     return (

@@ -87,6 +87,12 @@ def of_same_volume(body: Json, old: Document) -> Json:
     }
 
 
+def with_policy_of(body: Json, old: PersistentVolume) -> Json:
+    """The new PersistentVolume with the policy that the old one has at the swap."""
+    policy = {"persistentVolumeReclaimPolicy": old.reclaim_policy}
+    return body | {"spec": body["spec"] | policy}
+
+
 def may_remove(source: MoveSource, old: PersistentVolume, new: PersistentVolume | None) -> bool:
     """Whether the old PersistentVolume of a volume that stays may be deleted: as an object only.
 

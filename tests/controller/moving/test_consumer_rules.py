@@ -203,3 +203,15 @@ def test_only_the_owner_that_controls_a_pod_counts():
     assert found is not None
     assert (found.name, found.is_scaled) == ("b", True)
     assert ControlledPod().metadata.controller is None
+
+
+def test_an_owner_that_may_be_scaled_down_yet_is_not_given_up_before_that_is_over():
+    recorded = structs.replace(WEB, replicas=3, generation=4, times=1)
+
+    assert rules.may_be_scaled_yet(recorded, a_workload(generation=4))
+    assert not rules.may_be_scaled_yet(recorded, a_workload(replicas=1, generation=5))
+    assert not rules.may_be_scaled_yet(recorded, a_workload(generation=6))
+    assert not rules.may_be_scaled_yet(recorded, a_workload("other", generation=4))
+    assert not rules.may_be_scaled_yet(recorded, None)
+    assert rules.is_owed([recorded])
+    assert not rules.is_owed([WEB, structs.replace(recorded, is_back=True)])
