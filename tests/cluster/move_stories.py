@@ -141,6 +141,18 @@ class _MoveStory(SourceStory):
             if (each["spec"].get("claimRef") or {}).get("name") == self.name
         ]
 
+    async def run_move(self, *words: str) -> tuple[int | None, str, str]:
+        """Exit code, what is printed, what is complained of."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "provisioner.cli", "ebs", "move", *words),
+            *("--kubeconfig", str(self.world.sandbox.plane.kubeconfig)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
     async def clear(self) -> None:
         named = await self.persistent_volumes()
         await self.remove(self.move_path)
@@ -223,23 +235,11 @@ class MoveByCommand(MoveAcross):
 
     async def tell(self) -> None:
         claim = (f"pvc/{self.world.namespace}/{self.name}", "--to-zone", self.there)
-        self.unasked = await self._run(*claim)
-        self.moved = await self._run(*claim, "--keep-source", "1h", "--yes")
-        self.again = await self._run(*claim, "--yes")
-        self.resumed = await self._run("--resume", f"{self.world.namespace}/{self.move_name}")
+        self.unasked = await self.run_move(*claim)
+        self.moved = await self.run_move(*claim, "--keep-source", "1h", "--yes")
+        self.again = await self.run_move(*claim, "--yes")
+        self.resumed = await self.run_move("--resume", f"{self.world.namespace}/{self.move_name}")
         await self.until("no volume has the mark of one that nothing names", self._all_unmarked)
-
-    async def _run(self, *words: str) -> tuple[int | None, str, str]:
-        """Exit code, what is printed, what is complained of."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "provisioner.cli", "ebs", "move", *words),
-            *("--kubeconfig", str(self.world.sandbox.plane.kubeconfig)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        return process.returncode, out.decode(), err.decode()
 
     async def check(self) -> None:
         """The claim is moved, by one VolumeMove; the dry run for the plan is gone."""
@@ -405,6 +405,37 @@ class MoveScalesDown(MoveUnderStatefulSet):
         assert self.scaled.items() >= recorded.items()
         found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
         assert found["spec"]["replicas"] == 1
+        await super().check()
+
+
+class MoveScalesDownByCommand(MoveScalesDown):
+    """The same by `kubectl ebs move --scale-down`."""
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        claim = await self.world.api.get(self.claim_path)
+        to = MoveTarget(zone=self.there)
+        wish = wish_rules.Wish(self.world.namespace, self.name, to, scale_down=True)
+        self.move_name = wish_rules.name_of(wish, claim["metadata"]["uid"], ())
+
+    @property
+    def move_path(self) -> str:
+        return f"{MOVES}/namespaces/{self.world.namespace}/volumemoves/{self.move_name}"
+
+    async def move(self) -> None:
+        claim = f"pvc/{self.world.namespace}/{self.name}"
+        self.told = await self.run_move(claim, "--to-zone", self.there, "--scale-down", "--yes")
+        (self.scaled,) = (await self.is_in("Done"))["status"]["consumers"]
+
+    async def check(self) -> None:
+        """The plan named the owner; the end says that it is back."""
+        code, out, err = self.told
+        who = f"StatefulSet {self.set_name}"
+        assert code == 0, (out, err)
+        assert f"  - {who} is scaled from 1 to 0, and back after the swap" in out
+        assert f"\n{who} is scaled from 1 to 0\n" in out
+        assert f"\n{who} is scaled back to 1" in out
+        assert "start its pods again" not in out
         await super().check()
 
 

@@ -123,19 +123,22 @@ def stopping(consumers: Sequence[Consumer]) -> list[str]:
     return sorted(names)
 
 
-def notes(consumers: Sequence[Consumer], *, scales_down: bool) -> list[str]:
-    """What a human should know of the owners before the move."""
+def notes(consumers: Sequence[Consumer]) -> list[str]:
+    """What whoever scales the owners down by hand should know before the move."""
     if not consumers:
         return []
-    if not scales_down:
-        used = listed([each.name for each in consumers], "and")
-        said = [f"it waits until pods {used} are gone: scale their owner down"]
-        deleting = {
-            each.workload.name
-            for each in consumers
-            if each.workload is not None and each.workload.deletes_claims
-        }
-        return said + [_deletes_claims(name) for name in sorted(deleting)]
+    used = listed([each.name for each in consumers], "and")
+    said = [f"it waits until pods {used} are gone: scale their owner down"]
+    deleting = {
+        each.workload.name
+        for each in consumers
+        if each.workload is not None and each.workload.deletes_claims
+    }
+    return said + [_deletes_claims(name) for name in sorted(deleting)]
+
+
+def stops(consumers: Sequence[Consumer]) -> list[str]:
+    """Which owners the move scales down, and which pods stop for that alone; sentences."""
     now = {
         each.owner.uid: each.workload.replicas
         for each in consumers

@@ -168,7 +168,7 @@ class Mover:
                 await self._record.advance(
                     move,
                     Phase.PLANNED,
-                    "; ".join(plan.notes),
+                    "; ".join([*plan.stops, *plan.notes]),
                     plan=msgspec.to_builtins(plan),
                     source=msgspec.to_builtins(source),
                     request=msgspec.to_builtins(request),  # None: the volume stays

@@ -43,7 +43,7 @@ def test_a_stateful_set_keeps_the_replicas_below_that_of_the_claim():
     assert (found.kind, found.name, found.scale_to) == ("StatefulSet", "web", 1)
     assert found.replicas is None
     assert rules.stopping([of_set(1)]) == ["web-1", "web-2"]
-    (stops, more) = rules.notes([of_set(1)], scales_down=True)
+    (stops, more) = rules.stops([of_set(1)])
     assert stops == "StatefulSet web is scaled from 3 to 1, and back after the swap"
     assert "web-2 stop as well" in more
 
@@ -107,18 +107,19 @@ def test_the_plan_names_all_pods_that_stop():
     plan = planned(plans.facts(move, consumers=[of_set(1)])).plan
 
     assert plan.pods == ["web-1", "web-2"]
-    assert any("is scaled from 3 to 1" in note for note in plan.notes)
+    assert any("is scaled from 3 to 1" in each for each in plan.stops)
     assert not any("scale their owner down" in note for note in plan.notes)
 
 
 def test_whoever_scales_down_by_hand_is_warned_that_the_claims_would_go():
-    said = rules.notes([of_set(**DELETES)], scales_down=False)
+    said = rules.notes([of_set(**DELETES)])
 
     assert "waits until pods web-1 are gone" in said[0]
     assert "whenScaled to Retain first" in said[1]
-    assert len(rules.notes([of_set()], scales_down=False)) == 1
-    assert rules.notes([], scales_down=True) == []
-    assert rules.notes([of_set(replicas=1)], scales_down=True) == []
+    assert len(rules.notes([of_set()])) == 1
+    assert rules.notes([]) == []
+    assert rules.stops([]) == []
+    assert rules.stops([of_set(replicas=1)]) == []
 
 
 def test_an_owner_that_is_gone_is_not_scaled():
