@@ -110,6 +110,20 @@ def merged(known: Sequence[MoveConsumer], found: Sequence[MoveConsumer]) -> list
     return [*known, *(each for each in found if each.uid not in have)]
 
 
+def lowered(
+    consumer: MoveConsumer, found: Sequence[MoveConsumer], workload: Workload | None
+) -> MoveConsumer:
+    """A known owner, to be scaled as far as its pods require by now; what it had stays recorded."""
+    rest = min((each.scale_to for each in found if each.uid == consumer.uid), default=None)
+    if rest is None or rest >= consumer.scale_to:
+        return consumer
+    lower = structs.replace(consumer, scale_to=rest)
+    if workload is None or consumer.replicas is None or workload.replicas != consumer.scale_to:
+        return lower
+    # It is as the move has left it: another request of ours, and nobody else's number.
+    return structs.replace(lower, generation=workload.metadata.generation)
+
+
 def stopping(consumers: Sequence[Consumer]) -> list[str]:
     """The names of the pods that stop: those that use the claim, and the replicas above them."""
     names = {each.name for each in consumers}
@@ -169,7 +183,7 @@ def next_stop(consumer: MoveConsumer, workload: Workload | None) -> ScaleDown | 
     if workload.deletes_claims:
         return GiveUp(_deletes_claims(consumer.name))
     generation = workload.metadata.generation
-    if consumer.replicas == workload.replicas and consumer.generation == generation:
+    if consumer.replicas is not None and consumer.generation == generation:
         return ScaleDown(consumer)
     if consumer.times >= _MOST_TIMES:
         return GiveUp(
@@ -203,9 +217,10 @@ def is_owed(consumers: Sequence[MoveConsumer]) -> bool:
 
 def is_to_come_back(consumer: MoveConsumer, workload: Workload | None) -> bool:
     """Whether an owner is as the move has left it; what others have set since stays."""
-    return (
-        workload is not None
-        and workload.uid == consumer.uid
-        and consumer.replicas is not None
-        and workload.replicas == consumer.scale_to
+    if workload is None or workload.uid != consumer.uid or consumer.replicas is None:
+        return False
+    # Recorded to be scaled further down (see ``lowered``), and not carried out.
+    is_half_way = workload.metadata.generation == consumer.generation
+    return workload.replicas == consumer.scale_to or (
+        is_half_way and workload.replicas != consumer.replicas
     )

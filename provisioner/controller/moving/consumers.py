@@ -59,7 +59,7 @@ class Consumers:
         known = rules.merged(move.told.consumers, found)
         for at, each in enumerate(known):
             workload = await self._read(each.kind, each.name, move.metadata.namespace)
-            step = rules.next_stop(each, workload)
+            step = rules.next_stop(rules.lowered(each, found, workload), workload)
             if workload is None or step is None:
                 continue
             if isinstance(step, rules.ScaleDown):

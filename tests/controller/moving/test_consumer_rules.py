@@ -216,3 +216,31 @@ def test_an_owner_that_may_be_scaled_down_yet_is_not_given_up_before_that_is_ove
     assert not rules.may_be_scaled_yet(recorded, None)
     assert rules.is_owed([recorded])
     assert not rules.is_owed([WEB, structs.replace(recorded, is_back=True)])
+
+
+def test_a_replica_below_that_comes_to_use_the_claim_has_to_end_too():
+    """Replicas that share a claim: at the first look, web-0 was just being started again."""
+    scaled = structs.replace(WEB, replicas=3, generation=4, times=1)
+    now = a_workload(replicas=1, generation=5)
+    (found,) = rules.to_scale([of_set(0, replicas=1)])
+
+    lower = rules.lowered(scaled, [found], now)
+
+    assert lower == structs.replace(scaled, scale_to=0, generation=5)
+    assert rules.next_stop(lower, now) == ScaleDown(lower)
+    # Its number of before is kept, and comes back even if this is the last that was written.
+    assert rules.is_to_come_back(lower, now)
+    assert rules.is_to_come_back(lower, a_workload(replicas=0, generation=6))
+    assert not rules.is_to_come_back(lower, a_workload(replicas=1, generation=6))
+
+
+def test_what_the_pods_of_now_require_lowers_an_owner_and_never_raises_it():
+    recorded = structs.replace(WEB, replicas=3, generation=4, times=1)
+    (two,) = rules.to_scale([of_set(2)])
+    (none,) = rules.to_scale([of_set(0)])
+
+    assert rules.lowered(recorded, [two], a_workload(replicas=1)) == recorded
+    assert rules.lowered(recorded, [], a_workload(replicas=1)) == recorded
+    assert rules.lowered(recorded, [none], a_workload(generation=4)).generation == 4
+    other = structs.replace(none, uid="uid-other")
+    assert rules.lowered(recorded, [other], a_workload(replicas=1)) == recorded
