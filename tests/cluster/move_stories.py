@@ -11,10 +11,13 @@ from typing import Any, ClassVar
 
 import yaml
 
+from provisioner.kube.client import KubeClient
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
+from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import MIGRATED_TO, PROVISIONED_BY
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
+from provisioner.moves.requests import Moves
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import epochs, hands
 from tests.cluster.hands import PVS, Json
@@ -555,6 +558,21 @@ class MoveRefused(_MoveStory):
             await self._refusal({"to": {"zone": self.there}}),
             await self._refusal({"claimName": "another"}),
         ]
+        self.unknown = await self._made_with_a_field_of_the_future()
+
+    async def _made_with_a_field_of_the_future(self) -> str:
+        """What the command says of a CRD that is older than it."""
+        namespace = self.world.namespace
+        wish = wish_rules.Wish(namespace, self.name, MoveTarget(zone=self.there))
+        body = wish_rules.body(wish, f"{self.name}-future")
+        body["spec"]["nobodyKnows"] = {"policy": "ScaleDown"}
+        connected = KubeClient.connect(kubeconfig=str(self.world.sandbox.plane.kubeconfig))
+        async with await connected as client:
+            try:
+                await Moves(client).make(namespace, body)
+            except StorageError as error:
+                return error.message
+        return ""
 
     async def _refusal(self, spec: Json) -> int:
         try:
@@ -567,6 +585,8 @@ class MoveRefused(_MoveStory):
         """The claim is as before, the sentence names the zone, and the move cannot be changed."""
         assert "no node with the driver is in zone nowhere-1a" in self.message
         assert self.refusals == [422, 422]
+        assert "is older than this command" in self.unknown
+        assert 'unknown field "spec.nobodyKnows"' in self.unknown
         claim = await self.world.api.get(self.claim_path)
         assert claim["spec"]["volumeName"] == self.pv
         assert set(await self.volumes()) == {self.volume_id}
