@@ -24,7 +24,7 @@ endif
 # all modules and rewrite all tests.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup check lint types quick unit test suite move-walk compat conformance demo bench image image-lock clean
+.PHONY: help setup check lint types quick unit test suite move-walk compat conformance demo bench image image-lock krew clean
 
 help:
 	@echo 'make setup   .venv with everything in it'
@@ -40,6 +40,7 @@ help:
 	@echo 'make bench   how fast, how many calls, how much memory'
 	@echo 'make image   the container image, in dist/; ARCH=arm64 for another architecture'
 	@echo 'make image-lock  lock the newest packages for it; needs apt'
+	@echo 'make krew    kubectl ebs for krew, in dist/; URL=https://... of the folder it will be in'
 	@echo 'make clean   remove .venv and what tools have left'
 
 setup: $(SET_UP)
@@ -130,6 +131,10 @@ bench: setup
 # No engine of containers, no registry, no root: docs/image.md.
 image: $(DEMO_SET_UP)
 	PYTHONPATH=.ci $(BIN)/python -m image $(addprefix --arch=,$(ARCH))
+
+# For a release; URL is where its files will be. The wheels of all platforms come once, in minutes.
+krew: $(DEMO_SET_UP)
+	PYTHONPATH=.ci $(BIN)/python -m image.krew --url "$(URL)"
 
 image-lock: $(DEMO_SET_UP)
 	PYTHONPATH=.ci $(BIN)/python -m image --lock

@@ -114,7 +114,7 @@ def wheels(cache: Path, requirements: Path, architecture: str, say: Say) -> Path
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent) as folder:
         found = Path(folder) / "found"
-        _pip("download", *_choice(requirements, architecture), f"--dest={found}")
+        pip("download", *_choice(requirements, architecture), f"--dest={found}")
         try:
             found.rename(kept)
         except OSError:  # another build was faster
@@ -136,7 +136,7 @@ def unpack(wheels: Path, requirements: Path, architecture: str, folder: Path) ->
         ImageError: a wheel's hash is not locked.
     """
     offline = ("--no-index", f"--find-links={wheels}", "--no-compile", f"--target={folder}")
-    _pip("install", *_choice(requirements, architecture), *offline)
+    pip("install", *_choice(requirements, architecture), *offline)
 
 
 def _choice(requirements: Path, architecture: str) -> list[str]:
@@ -149,7 +149,12 @@ def _choice(requirements: Path, architecture: str) -> list[str]:
     ]
 
 
-def _pip(*argv: str) -> None:
+def pip(*argv: str) -> None:
+    """Run pip.
+
+    Raises:
+        ImageError: it fails; its last words.
+    """
     run = subprocess.run(
         [sys.executable, "-m", "pip", *argv], capture_output=True, text=True, check=False
     )

@@ -110,8 +110,9 @@ ADVICE: dict[Reason, Advice] = {
     ),
     Reason.ZONE_MISMATCH: Advice(
         "The volume and the instance are in different zones.",
-        "Correct the PersistentVolume's `nodeAffinity`. That takes creating the PersistentVolume "
-        "again; the webhook fills it in.",
+        "Correct the PersistentVolume's `nodeAffinity`. That takes creating claim and "
+        "PersistentVolume again: set the reclaim policy to Retain first, or the volume is deleted "
+        "with them. The webhook fills `nodeAffinity` in.",
     ),
     Reason.NOT_YOUR_VOLUME: Advice(
         "A pod names a volume by its id (`awsElasticBlockStore`) that backs a claim of another "

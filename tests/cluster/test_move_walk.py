@@ -11,17 +11,19 @@ import pytest_asyncio
 
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
+from tests.cluster.move_owner_stories import (
+    MoveFought,
+    MoveScalesDown,
+    MoveScalesDownByCommand,
+    MoveUnderStatefulSet,
+    MoveUnderTwoOwners,
+)
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
     MoveByCommand,
-    MoveFought,
     MoveRefused,
-    MoveScalesDown,
-    MoveScalesDownByCommand,
     MoveToCsi,
-    MoveUnderStatefulSet,
-    MoveUnderTwoOwners,
     moves_installed,
 )
 from tests.cluster.stories import Story

@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-STEPS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".ci/publish.yaml").read_text())["jobs"][
-    "image"
-]["steps"]
+JOBS: dict[str, Any] = yaml.safe_load((ROOT / ".ci/publish.yaml").read_text())["jobs"]
+STEPS: list[dict[str, Any]] = JOBS["image"]["steps"]
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 
 
@@ -54,7 +53,9 @@ def test_a_tag_of_another_version_is_one_sentence(tmp_path: Path):
     assert not (tmp_path / "environment").exists()
 
 
-@pytest.mark.parametrize("script", [each["run"] for each in STEPS if "run" in each])
+@pytest.mark.parametrize(
+    "script", [each["run"] for job in JOBS.values() for each in job["steps"] if "run" in each]
+)
 def test_each_step_is_bash(script: str):
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True, check=False)
 

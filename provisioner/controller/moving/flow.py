@@ -467,14 +467,9 @@ class Mover:
         waits = await self._volumes.undo(move)
         if waits is not None:
             return waits
-        snapshot_id = move.told.snapshot
-        if not snapshot_id:
-            found = await self._snapshots.find(move.uid)
-            if isinstance(found, Later):
-                return found
-            snapshot_id = found.snapshot_id if found is not None else ""
-        if snapshot_id:
-            await self._snapshots.delete(snapshot_id)
+        waits = await self._snapshots.delete_new(move.uid, move.told.snapshot)
+        if waits is not None:
+            return waits
         await self._record.advance(move, Phase.ABORTED, move.told.message)
         return AGAIN
 

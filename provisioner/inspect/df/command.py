@@ -1,7 +1,8 @@
 """``kubectl ebs df``: how full the volumes of claims are."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
 
 import click
 import msgspec
@@ -17,6 +18,8 @@ from provisioner.inspect.terminal.table_rules import NOTHING, table
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 
 _HEADINGS = ("CLAIM", "SIZE", "USED", "AVAILABLE", "USE%", "INODES%", "FULL IN")
+_PLOT = "OVER TIME"
+_MOST_DRAWN = 40
 
 
 @click.command()
@@ -24,9 +27,12 @@ _HEADINGS = ("CLAIM", "SIZE", "USED", "AVAILABLE", "USE%", "INODES%", "FULL IN")
     "--again", type=options.Duration(), help="Look twice, so long apart, for FULL IN: 2m."
 )
 @click.option("--watch", type=options.Duration(), help="Look again and again, so long apart.")
+@click.option("--plot", is_flag=True, help="Draw the use of each volume over these looks, too.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
 @target_options
-def df(*, again: float | None, watch: float | None, output: str, target: Target) -> None:
+def df(
+    *, again: float | None, watch: float | None, plot: bool, output: str, target: Target
+) -> None:
     """Show how full the volumes of claims are, the fullest first.
 
     Each node's kubelet is asked, through the API server (it needs the right get nodes/proxy). So
@@ -36,21 +42,32 @@ def df(*, again: float | None, watch: float | None, output: str, target: Target)
 
     Exit code 0; 1 if some node could not be asked.
     """
-    carry_out(_df(target, again, watch, output))
+    if plot and ((again is None and watch is None) or output == "json"):
+        raise click.UsageError(
+            "--plot draws several looks, into the table: use it with --watch or --again, and "
+            "without -o json"
+        )
+    carry_out(_df(target, again, watch, output, plot=plot))
 
 
-async def _df(target: Target, again: float | None, watch: float | None, output: str) -> int:
+async def _df(
+    target: Target, again: float | None, watch: float | None, output: str, *, plot: bool
+) -> int:
+    looks: deque[Mapping[str, Usage]] = deque(maxlen=_MOST_DRAWN if plot else 0)
     async with reading(target) as readers:
         async with screen.progress("asking the kubelets"):
             now = await _look(readers, target)
         before: Mapping[str, Usage] = {}
         if again is not None:
+            looks.append(now)
             before, now = now, await _later(readers, target, again)
-        _show(readers, _lines(before, now, output))
+        looks.append(now)
+        _show(readers, _lines(before, now, output, looks))
         while watch is not None:
             last, now = now, await _later(readers, target, watch)
             before = usage_rules.measured_before(before, last, now)
-            _show(readers, ["", *_lines(before, now, output)])
+            looks.append(now)
+            _show(readers, ["", *_lines(before, now, output, looks)])
         return 1 if readers.cluster.gaps else 0
 
 
@@ -88,7 +105,13 @@ async def _look(readers: Readers, target: Target) -> Mapping[str, Usage]:
     }
 
 
-def _lines(before: Mapping[str, Usage], now: Mapping[str, Usage], output: str) -> list[str]:
+def _lines(
+    before: Mapping[str, Usage],
+    now: Mapping[str, Usage],
+    output: str,
+    looks: Collection[Mapping[str, Usage]],
+) -> list[str]:
+    """One look; with the looks that are to be drawn, oldest first, if any are."""
     usages = usage_rules.sorted_by_fullness(now)
     times = {each.key: full_in_s(before.get(each.key), each) for each in usages}
     if output == "json":
@@ -96,8 +119,15 @@ def _lines(before: Mapping[str, Usage], now: Mapping[str, Usage], output: str) -
         return [msgspec.json.format(msgspec.json.encode(found), indent=2).decode()]
     if not usages:
         return ["No mounted volumes found."]
-    rows = [_cells(e, times[e.key]) for e in usages]
-    return table(_HEADINGS, rows, width=screen.width(), shrink="CLAIM")
+    rows = [(*_cells(e, times[e.key]), *_drawn(e, looks)) for e in usages]
+    headings = (*_HEADINGS, _PLOT) if looks else _HEADINGS
+    return table(headings, rows, width=screen.width(), shrink="CLAIM")
+
+
+def _drawn(usage: Usage, looks: Collection[Mapping[str, Usage]]) -> list[str]:
+    """The cell of the picture, if there is to be one."""
+    found = [look[usage.key].fullness for look in looks if usage.key in look]
+    return [usage_rules.plot(found)] if found else []
 
 
 def _cells(usage: Usage, full_s: float | None) -> tuple[str, ...]:

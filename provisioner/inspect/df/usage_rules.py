@@ -5,7 +5,7 @@ data" (read 2026-11-23). The kubelet asks the CSI driver about a volume at most 
 default (--volume-stats-agg-period), and tells when it did.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -198,6 +198,23 @@ def duration(seconds: float | None) -> str:
 
 
 _UNITS = (("d", 86_400, "h", 3_600), ("h", 3_600, "m", 60), ("m", 60, "s", 1))
+
+
+def plot(percents: Sequence[float]) -> str:
+    """A bar for each look, the oldest first, from the lowest to the highest: "▁▂█ 40-47%".
+
+    Args:
+        percents: at least one.
+    """
+    low, high = min(percents), max(percents)
+    scale = (len(_BARS) - 1) / max(high - low, _NO_CHANGE)
+    bars = "".join(_BARS[round((each - low) * scale)] for each in percents)
+    shown, most = f"{low:.0f}", f"{high:.0f}"
+    return f"{bars} {shown}%" if shown == most else f"{bars} {shown}-{most}%"
+
+
+_BARS = "▁▂▃▄▅▆▇█"
+_NO_CHANGE = 1.0
 
 
 def size(count: int) -> str:

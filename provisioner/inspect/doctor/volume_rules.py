@@ -182,7 +182,8 @@ def _volume_zones(seen: Evidence) -> Finding:
     ]
     remedy = (
         "pods are scheduled where the volume cannot be attached, and node affinity is immutable: "
-        "create the PersistentVolume again with the right zone (docs/zones.md)"
+        "set the reclaim policy to Retain, and only then create claim and PersistentVolume again; "
+        "kubectl ebs explain pv NAME has the steps"
     )
     return judged(problems, "the affinity of all volumes names their zone", remedy)
 

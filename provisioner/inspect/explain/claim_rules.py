@@ -27,6 +27,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.decision import Refuse
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectReference
+from provisioner.model.names import VOLUME_NAME
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
 
@@ -124,9 +125,12 @@ def _lost(about: ClaimView, claim: Claim) -> Chain:
         f"PersistentVolume {name}, to which the claim was bound, was deleted.",
         Proof(f"{about.name}, status.phase", "Lost"),
         next="you; Kubernetes never binds a lost claim again",
-        remedy="If the EBS volume still exists, create the PersistentVolume again with its id and "
-        "a claimRef to this claim. Otherwise restore a snapshot into a new claim.",
-        command="kubectl ebs orphans",
+        remedy="Look whether the EBS volume still exists. If it does, create the PersistentVolume "
+        "again with its id and a claimRef to this claim. Otherwise restore a snapshot into a new "
+        "claim.",
+        command=shell(
+            "aws ec2 describe-volumes --filters {}", f"Name=tag:{VOLUME_NAME},Values={name}"
+        ),
     )
     lost = Link(Cause.CLAIM_LOST, "The claim is Lost.", Proof(about.name, f"volumeName {name}"))
     return Chain((gone, lost))
@@ -381,8 +385,8 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
             "The volume is being created.",
             reason_rules.proof_of(last),
             next="the controller",
-            remedy="If it takes minutes: EC2 may throttle the account.",
-            command="kubectl ebs doctor",
+            remedy="If it takes minutes: look at the controller's log. EC2 may throttle it.",
+            command=controller_rules.LOG,
         )
         return [Chain((link,), waits=True)]
     claim = about.claim

@@ -234,8 +234,11 @@ def _taint(view: View, about: NodeView, links: list[Link]) -> Chain:
         f"Node {about.name} has taint {key}, so no pods come to it.",
         Proof(f"node {about.name}, spec.taints", key),
         next="the controller, which removes the taint once the driver is registered with its limit",
-        remedy="" if links or absent else "Look at the controller's log.",
-        command="" if links or absent else shell("kubectl taint node {} {}", about.name, f"{key}-"),
+        remedy=""
+        if links or absent
+        else "Look at the controller's log. The driver is registered, so it does no harm to remove "
+        f"the taint by hand: {shell('kubectl taint node {} {}', about.name, f'{key}-')}",
+        command="" if links or absent else controller_rules.LOG,
     )
     if links:
         return Chain((*links, left))

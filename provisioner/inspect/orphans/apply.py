@@ -34,6 +34,8 @@ from provisioner.model.volume import Volume, VolumeState
 
 # So many are deleted by one look: at EC2's documented rate a batch takes some seconds.
 BATCH = 20
+# Throttled or lost replies make a batch last minutes, and its look old: it is then cut short.
+_LOOK_LASTS_S = 30.0
 _LOOKS_AFTER_S = (1.0, 3.0, 9.0)
 DELETED, GONE, KEPT, FAILED, UNKNOWN, ASKED = (
     *("deleted", "gone", "kept", "failed", "unknown", "asked"),
@@ -69,8 +71,10 @@ class Record:
             StorageError: it cannot be written; nothing may be deleted that is not noted.
         """
         line = Line(datetime.now(UTC), volume_id, outcome, why)
+        left = msgspec.json.encode(line) + b"\n"
         try:
-            self.file.write(msgspec.json.encode(line) + b"\n")
+            while left:  # a disk that is almost full takes a part without an error
+                left = left[self.file.write(left) :]
             os.fsync(self.file.fileno())
         except OSError as error:
             raise StorageError(
@@ -123,11 +127,12 @@ async def carry_out_plan(readers: Readers, plan: Plan, path: Path) -> Mapping[st
         raise ValueError(f"cannot write the outcomes to {path}: {error.strerror}") from error
     with file:
         record = Record(file)
-        for start in range(0, len(plan.volumes), BATCH):
-            some = plan.volumes[start : start + BATCH]
+        left = plan.volumes
+        while left:
             try:
                 seen = await fresh(readers, plan)
-                await batch(Volumes(ec2_of(readers)), some, seen.around, record)
+                volumes = Volumes(ec2_of(readers))
+                left = left[len(await batch(volumes, left[:BATCH], seen.around, record)) :]
             except StorageError as error:
                 raise StorageError(error.reason, _stopped(error, plan, record)) from error
     return record.count
@@ -147,16 +152,24 @@ def _stopped(error: StorageError, plan: Plan, record: Record) -> str:
 async def batch(
     volumes: Volumes, some: Sequence[Planned], around: Surroundings, record: Record
 ) -> list[str]:
-    """Delete those of these volumes that a look now confirms; the outcome of each.
+    """Delete those of these volumes that a look now confirms.
 
     They are looked for by their ids, not by the tag: one whose tag was removed is still there.
+
+    Returns:
+        The outcome of each, from the first on: of one at least, and not of those that were left
+        because the look has become old.
 
     Raises:
         Ec2Error: EC2 could not be asked about any of them; none was deleted.
     """
+    clock = asyncio.get_running_loop()
+    began_s = clock.time()
     found = await volumes.look_for([each.volume_id for each in some])
     outcomes: list[str] = []
     for each in some:
+        if outcomes and clock.time() - began_s >= _LOOK_LASTS_S:
+            break
         now = found.get(each.volume_id)
         if isinstance(now, Ec2Error):
             outcomes.append(record.write(each.volume_id, FAILED, now.message).outcome)

@@ -1,5 +1,6 @@
 """``kubectl ebs orphans``: volumes that no PersistentVolume names."""
 
+import asyncio
 import os
 import sys
 from collections import Counter
@@ -179,8 +180,13 @@ async def _apply(target: Target, plan: Plan, path: Path, *, sure: bool) -> int:
         if not sure:
             _confirm(plan)
         outcomes = apply.outcome_path(path)
-        async with screen.progress("deleting volumes"):
-            count = await apply.carry_out_plan(readers, plan, outcomes)
+        try:
+            async with screen.progress("deleting volumes"):
+                count = await apply.carry_out_plan(readers, plan, outcomes)
+        except asyncio.CancelledError:
+            what = f"{outcomes} has what was deleted until then; run it again for the rest"
+            screen.warn([f"interrupted: {what}"])
+            raise
     screen.show([f"{apply.told(count)}: see {outcomes}"])
     return 1 if any(count.get(each) for each in _FAILURES) else 0
 

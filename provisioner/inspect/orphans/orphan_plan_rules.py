@@ -279,7 +279,10 @@ def wrong_place(planned: Plan, account: str, region: str) -> str:
     There, none of its volumes exists: they would all seem to be gone.
     """
     if planned.region != region:
-        return f"the plan is for region {planned.region}, but {region or 'none'} is asked"
+        return (
+            f"the plan is for region {planned.region}, but {region or 'none'} is asked: give "
+            f"--region {planned.region}"
+        )
     if planned.account != account:
         return f"the plan is for account {planned.account}, but these credentials are of {account}"
     return ""

@@ -1,20 +1,15 @@
-"""The two commands, each run in a process of its own.
-
-That process is forked from one that has imported them: imports are two thirds of the CPU that a
-command takes, and 80 of them run here.
-"""
+"""The two commands, each run in a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import multiprocessing
 import os
 import tempfile
 from pathlib import Path
 
 from provisioner.sandbox.up import Sandbox
-from tests.cluster.broken import forked
+from tests import forked
 from tests.cluster.broken.record import Broken
 from tests.cluster.cluster import Json
 from tests.cluster.place import Place
@@ -23,8 +18,6 @@ Said = tuple[Json, dict[str, Json]]
 """What ``explain`` says, and the checks of ``doctor``."""
 _AT_ONCE = asyncio.Semaphore(4)
 """More would only be late together."""
-_forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([*forked.PRELOADED])
 
 
 async def ebs(sandbox: Sandbox, *arguments: str) -> Json:
@@ -47,8 +40,7 @@ async def ebs(sandbox: Sandbox, *arguments: str) -> Json:
 def _run(words: tuple[str, ...], environment: dict[str, str]) -> tuple[str, str]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        process = _forks.Process(target=forked.run, args=(words, environment, folder))
-        process.start()
+        process = forked.started(words, environment, folder)
         process.join()
         process.close()
         return (folder / forked.OUT).read_text(), (folder / forked.ERR).read_text()

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from provisioner.inspect.commands import ebs
 from provisioner.inspect.completion import answer_rules, objects
 from provisioner.inspect.completion.command import answer
 from provisioner.kube.resources import Resource
@@ -103,3 +104,31 @@ def test_a_cluster_that_does_not_answer_completes_nothing(cluster_of):
 def test_files_are_left_to_the_shell_where_an_option_wants_one():
     assert list(answer_rules.lines([], files=True)) == [":0"]
     assert list(answer_rules.lines([("a", "x\ny")], files=False)) == ["a\tx", ":4"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_a_script_that_asks_the_plugin(
+    shell: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("_KUBECTL_EBS_COMPLETE", f"{shell}_source")
+
+    with pytest.raises(SystemExit) as ended:
+        ebs.main(prog_name="kubectl-ebs")
+
+    script = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert f"_KUBECTL_EBS_COMPLETE={shell}_complete" in script
+    assert "kubectl-ebs" in script
+
+
+def test_the_script_of_a_shell_is_answered(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("_KUBECTL_EBS_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "kubectl-ebs doc")
+    monkeypatch.setenv("COMP_CWORD", "1")
+
+    with pytest.raises(SystemExit):
+        ebs.main(prog_name="kubectl-ebs")
+
+    assert capsys.readouterr().out.splitlines() == ["plain,doctor"]

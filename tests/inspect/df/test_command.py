@@ -1,4 +1,4 @@
-"""``kubectl ebs df --watch``: each look tells what it could not read."""
+"""``kubectl ebs df --watch``: what each look tells, and draws."""
 
 from __future__ import annotations
 
@@ -8,9 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from provisioner.inspect.command_line import Target
 from provisioner.inspect.df import command
+from provisioner.inspect.df.usage_rules import Usage
+
+TARGET = Target(None, None, "", "ebs.csi.aws.com", None)
 
 
 async def test_each_look_of_a_watch_tells_its_gaps(
@@ -37,7 +41,47 @@ async def test_each_look_of_a_watch_tells_its_gaps(
     monkeypatch.setattr(command, "_later", look_later)
 
     with pytest.raises(EOFError):
-        await command._df(Target(None, None, "", "ebs.csi.aws.com", None), None, 60.0, "table")
+        await command._df(TARGET, None, 60.0, "table", plot=False)
 
     told = capsys.readouterr().err.splitlines()
     assert told == ["node a does not answer", "node b does not answer"]
+
+
+async def test_a_watch_draws_all_looks_so_far(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    percents = iter((40, 41, 47))
+
+    @asynccontextmanager
+    async def reading(_: Target) -> AsyncIterator[Any]:
+        yield SimpleNamespace(cluster=SimpleNamespace(gaps=[]), gap_lines=list)
+
+    async def look(*_: object) -> dict[str, Usage]:
+        used = next(percents, None)
+        if used is None:
+            raise EOFError
+        usage = Usage("shop", "data", 100, used, 100 - used)
+        return {usage.key: usage}
+
+    monkeypatch.setattr(command, "reading", reading)
+    monkeypatch.setattr(command, "_look", look)
+    monkeypatch.setattr(command, "_later", look)
+
+    with pytest.raises(EOFError):
+        await command._df(TARGET, None, 60.0, "table", plot=True)
+
+    told = capsys.readouterr().out.splitlines()
+    assert [each.split("   ")[-1] for each in told if "shop/data" in each] == [
+        "▁ 40%",
+        "▁█ 40-41%",
+        "▁▂█ 40-47%",
+    ]
+    assert told[0].endswith("OVER TIME")
+
+
+@pytest.mark.parametrize("options", [["--plot"], ["--plot", "--watch", "1m", "-o", "json"]])
+def test_one_look_and_json_have_no_picture(options: list[str]):
+    told = CliRunner().invoke(command.df, options)
+
+    assert told.exit_code == 2
+    assert "--plot" in told.output

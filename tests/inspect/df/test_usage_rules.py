@@ -18,6 +18,7 @@ from provisioner.inspect.df.usage_rules import (
     full_in,
     full_in_s,
     measured_before,
+    plot,
     read_summary,
     size,
     sorted_by_fullness,
@@ -174,3 +175,17 @@ def test_durations_are_short(seconds: float | None, text: str):
 )
 def test_sizes_are_as_df_shows_them(count: int, text: str):
     assert size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("percents", "drawn"),
+    [
+        ([40.0, 41.0, 47.0], "▁▂█ 40-47%"),
+        ([90.0, 60.0, 30.0], "█▅▁ 30-90%"),
+        ([71.2], "▁ 71%"),
+        ([71.2, 71.6, 71.2], "▁▄▁ 71-72%"),  # a bar's whole height is at least one percent
+        ([0.0, 100.0], "▁█ 0-100%"),
+    ],
+)
+def test_use_over_time_is_drawn_from_its_lowest_to_its_highest(percents: list[float], drawn: str):
+    assert plot(percents) == drawn

@@ -870,6 +870,15 @@ def test_a_claim_for_a_volume_made_by_hand_needs_no_class():
     assert found(placed()) is Verdict.OK
 
 
+def test_a_persistent_volume_is_made_anew_only_once_its_volume_is_kept():
+    wrong = with_cluster(volumes=[e.persistent_volume("us-east-1b")])
+    remedy = checked(wrong)["volume-zones"].remedy
+
+    assert "Retain" in remedy
+    assert remedy.index("Retain") < remedy.index("again")
+    assert "kubectl ebs explain pv" in remedy
+
+
 def test_what_can_be_patched_is_not_deleted():
     driver = {"metadata": {"name": e.DRIVER}, "spec": {"fsGroupPolicy": "None"}}
     found = checked(with_cluster(csi_driver=e.read(CsiDriverSetup, driver)))["driver-object"]

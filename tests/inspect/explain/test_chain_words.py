@@ -201,3 +201,9 @@ def test_a_node_that_is_full_does_not_wait():
     found = Explanation("node node-1", (Chain((full,), waits=True),))
     (first, *_) = chain_words.lines(found, width=80)
     assert first == "node node-1 is full: VolumeLimitReached"
+
+
+def test_a_persistent_volume_is_created_again_only_once_its_volume_is_kept():
+    told = reason_rules.remedy(Reason.ZONE_MISMATCH)
+
+    assert 0 < told.index("Retain") < told.index("deleted with")

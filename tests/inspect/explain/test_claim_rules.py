@@ -139,6 +139,8 @@ def test_a_failure_of_long_ago_does_not_count():
     going = said("being created", "Provisioning", warning=False, at=NOW)
     (chain,) = chains(view(claims=(claim_view(said=(old, going)),)))
     assert (str(chain.cause), chain.waits) == ("Provisioning", True)
+    assert "log" in chain.links[0].remedy
+    assert "logs" in chain.links[0].command
 
 
 def test_without_a_controller_nothing_is_created():
@@ -222,6 +224,14 @@ def test_a_clone_of_a_claim_that_is_not_there():
 
 def test_a_lost_claim():
     assert causes(view(claims=(claim_view("Lost"),))) == [["PersistentVolumeMissing", "ClaimLost"]]
+
+
+def test_the_volume_of_a_lost_claim_is_looked_for_by_its_tag():
+    """`kubectl ebs orphans` spares it, as long as the claim is there."""
+    (chain,) = chains(view(claims=(claim_view("Lost"),)))
+    assert chain.links[0].command == (
+        f"aws ec2 describe-volumes --filters Name=tag:CSIVolumeName,Values={PV}"
+    )
 
 
 def test_of_a_claim_that_goes_and_is_in_use_the_data_are_kept_first():

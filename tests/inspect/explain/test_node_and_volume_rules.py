@@ -83,6 +83,9 @@ def test_a_startup_taint_of_a_registered_driver_is_the_controllers_to_remove():
     taints = [Taint(key=f"{DRIVER}/agent-not-ready", effect="NoExecute")]
     node = node_view(node=node_of(taints=taints))
     assert causes(view("node", node=node)) == [["StartupTaintLeft"]]
+    (chain,) = chains(view("node", node=node))
+    assert "logs" in chain.links[0].command
+    assert "taint" in chain.links[0].remedy
     nobody = view("node", node=node, controller=led(""))
     assert causes(nobody) == [["NoController", "StartupTaintLeft"]]
 

@@ -76,8 +76,8 @@ def refused(reason: Reason, text: str = "EC2 says no") -> Said:
 def claim_of(phase: str = "Pending", **changes: Any) -> Claim:
     """The claim "data", made an hour ago."""
     found = a_claim(created_at=LONG_AGO, **changes)
-    bound = {"pv.kubernetes.io/bind-completed": "yes"} if phase == "Bound" else {}
-    if phase == "Bound":
+    bound = {"pv.kubernetes.io/bind-completed": "yes"}
+    if phase in {"Bound", "Lost"}:
         spec = structs.replace(found.spec, volume_name=PV)
         meta = structs.replace(found.metadata, annotations={**found.annotations, **bound})
         found = structs.replace(found, spec=spec, metadata=meta)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from errno import ENOSPC
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -16,6 +19,7 @@ import pytest_asyncio
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.orphans import apply
+from provisioner.inspect.orphans.look import Seen
 from provisioner.inspect.orphans.orphan_plan_rules import Planned, Surroundings, plan
 from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
@@ -25,6 +29,9 @@ from provisioner.sandbox.strict_ec2.lab import client
 from tests.builders import ZONE
 from tests.cluster.hands import tag_list
 from tests.inspect.orphans.test_orphan_plan_rules import ACCOUNT, AROUND, TAGS
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 
 @pytest_asyncio.fixture
@@ -202,6 +209,53 @@ async def test_two_who_apply_a_plan_at_once_delete_each_volume_once(
     }
     assert {each for each, _ in written(path)} == set(ids)
     assert await volumes.find(tags={"CSIVolumeName": None}) == []
+
+
+async def test_a_look_that_became_old_is_taken_again_before_the_next_deletion(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """EC2 throttles, or replies are lost: somebody may have taken the rest meanwhile."""
+    ids = sorted(make(strict_ec2, 3))
+    some, around = await planned(volumes)
+    taken = [{}, {}, {ids[2]: "pv-new"}]
+
+    async def fresh(*_: object) -> Seen:
+        return Seen((), replace(around, named=taken.pop(0)))
+
+    monkeypatch.setattr(apply, "_LOOK_LASTS_S", 0.0)
+    monkeypatch.setattr(apply, "fresh", fresh)
+    monkeypatch.setattr(apply, "ec2_of", lambda _: volumes._calls)
+    whole = plan((), around, region="us-east-1", account=ACCOUNT)
+    whole = msgspec.structs.replace(whole, volumes=some)
+
+    count = await apply.carry_out_plan(None, whole, tmp_path / "outcome")  # type: ignore[arg-type]
+
+    assert count == {"deleted": 2, "kept": 1}
+    assert [each.volume_id for each in await volumes.find(tags={"CSIVolumeName": None})] == [ids[2]]
+
+
+class AlmostFull(FileIO):
+    """A file on a disk that takes some bytes more, and then none."""
+
+    def write(self, data: ReadableBuffer) -> int:
+        if self.tell():
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        return super().write(bytes(data)[:5])
+
+
+async def test_what_is_noted_in_part_is_not_deleted(
+    strict_ec2: StrictEc2, volumes: Volumes, tmp_path: Path
+):
+    make(strict_ec2)
+    some, around = await planned(volumes)
+
+    with (
+        AlmostFull(tmp_path / "outcome", "ab") as file,
+        pytest.raises(StorageError, match="No space left"),
+    ):
+        await apply.batch(volumes, some, around, apply.Record(file))
+
+    assert "DeleteVolume" not in strict_ec2.counts()
 
 
 async def test_what_cannot_be_noted_is_not_deleted(strict_ec2: StrictEc2, volumes: Volumes):

@@ -213,7 +213,7 @@ def test_what_is_no_plan_is_refused_in_a_sentence(text: bytes, why: str):
         (ACCOUNT, "us-east-1", ""),
         ("444455556666", "us-east-1", f"account {ACCOUNT}, but these credentials are of 4444"),
         (ACCOUNT, "us-west-2", "region us-east-1, but us-west-2"),
-        (ACCOUNT, "", "none is asked"),
+        (ACCOUNT, "", "none is asked: give --region us-east-1"),
     ],
 )
 def test_a_plan_is_for_one_account_and_one_region(account: str, region: str, why: str):

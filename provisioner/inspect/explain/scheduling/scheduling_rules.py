@@ -284,7 +284,9 @@ def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
         ),
         Proof(f"node {chosen[0].name}, spec.taints", ", ".join(names)),
         next="you, or what has added the taint" if key not in names else "the controller",
-        remedy="Uncordon a node." if cordoned else "Remove the taint, or add a toleration.",
+        remedy="Uncordon a node, unless somebody drains or repairs it."
+        if cordoned
+        else "Remove the taint, or add a toleration.",
         command=shell(
             "kubectl uncordon {}" if cordoned else "kubectl describe node {}", chosen[0].name
         ),
