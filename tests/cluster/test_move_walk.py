@@ -11,16 +11,19 @@ import pytest_asyncio
 
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
+from tests.cluster.move_owner_stories import (
+    MoveFought,
+    MoveScalesDown,
+    MoveScalesDownByCommand,
+    MoveUnderStatefulSet,
+    MoveUnderTwoOwners,
+)
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
     MoveByCommand,
-    MoveFought,
     MoveRefused,
-    MoveScalesDown,
     MoveToCsi,
-    MoveUnderStatefulSet,
-    MoveUnderTwoOwners,
     moves_installed,
 )
 from tests.cluster.stories import Story
@@ -63,6 +66,7 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveByCommand,
         MoveToCsi,
         MoveScalesDown,
+        MoveScalesDownByCommand,
         MoveFought,
         MoveUnderTwoOwners,
     ],
