@@ -116,8 +116,11 @@ class Snapshots:
         snapshot: EbsSnapshot = answer["Snapshot"]
         return snapshot
 
-    async def delete(self, snapshot_id: str, *, gate: Gate | None = None) -> None:
+    async def delete(self, snapshot_id: str, *, gate: Gate | None = None) -> bool:
         """Send one DeleteSnapshot; a snapshot that is not there counts as deleted.
+
+        Returns:
+            Whether it was there until now.
 
         Args:
             snapshot_id: the snapshot.
@@ -131,6 +134,8 @@ class Snapshots:
         except Ec2Error as failure:
             if failure.reason is not Reason.SNAPSHOT_NOT_FOUND:
                 raise
+            return False
+        return True
 
     async def describe(
         self, snapshot_ids: Iterable[str], *, background: bool = False

@@ -314,15 +314,18 @@ class KubeClient:
         name: str = "",
         subresource: str = "",
         dry_run: bool = False,
+        strict: bool = False,
     ) -> T:
         """POST an object; with a name and a subresource, POST to that (``token``, ``eviction``).
 
-        With ``dry_run`` it is checked, by admission webhooks too, and not kept.
+        With ``dry_run`` it is checked, by admission webhooks too, and not kept. With ``strict``, a
+        field that the API server does not know is refused instead of left out.
         """
         target = name or str(body.get("metadata", {}).get("name", ""))
         attempt = _attempt("create", resource, target, namespace, subresource)
         path = resource.path(name, namespace, subresource)
         query = {"dryRun": "All"} if dry_run else {}
+        query |= {"fieldValidation": "Strict"} if strict else {}
         data = await self._send(attempt, "POST", path, query=query, body=body)
         return _decoded(attempt, resource, data)
 

@@ -26,7 +26,7 @@ from provisioner.kube.resources import EVENTS
 from provisioner.metrics import SharedMetrics
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import RETRY_SOON, KubeError, Reason
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 
 SIMILAR_MAX = 10
 SIMILAR_S = 600.0
@@ -60,7 +60,7 @@ class Regarding:
     resource_version: str = ""
 
     @classmethod
-    def of(cls, obj: KubeObject, kind: str, api_version: str = "v1") -> "Regarding":
+    def of(cls, obj: UnlabelledObject, kind: str, api_version: str = "v1") -> "Regarding":
         """The reference to an object that was read."""
         meta = obj.metadata
         return cls(kind, api_version, meta.name, meta.namespace, meta.uid, meta.resource_version)

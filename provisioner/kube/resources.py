@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from provisioner.model import volume_move
 from provisioner.model.attachment import Attachment
-from provisioner.model.claim import Claim
-from provisioner.model.meta import KubeObject
+from provisioner.model.claim import Claim, LabelledClaim
+from provisioner.model.meta import KubeObject, UnlabelledObject
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, PlacedVolume
 from provisioner.model.pod import Pod
@@ -22,7 +22,7 @@ from provisioner.model.volume_snapshot import (
 )
 from provisioner.model.workload import Autoscaler, ControlledPod, Workload
 
-T = TypeVar("T", bound=KubeObject)
+T = TypeVar("T", bound=UnlabelledObject)
 
 _SAFE = ":"  # in names of roles
 
@@ -79,6 +79,8 @@ class Projection(Generic[T]):
 
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
+# The same objects with their labels, which are read of single claims, and by kubectl ebs cost.
+LABELLED_CLAIMS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, LabelledClaim)
 PERSISTENT_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PersistentVolume)
 # The same objects with their node affinity, which few questions need.
 PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", PlacedVolume)
@@ -122,6 +124,6 @@ def whole(obj: T) -> T | None:
     return obj
 
 
-def key_of(obj: KubeObject) -> str:
+def key_of(obj: UnlabelledObject) -> str:
     """``namespace/name``, or the name alone of a cluster-wide object."""
     return obj.key

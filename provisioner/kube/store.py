@@ -115,7 +115,7 @@ class Store(Generic[T]):
                     self._introduce(key, self._objects[key])
             yield
         self._handlers += self._newcomers
-        self._newcomers = []
+        self._newcomers, self._untold = [], {}  # an emptied dict keeps its size
 
     def _introduce(self, key: str, obj: T) -> None:
         del self._untold[key]
@@ -203,7 +203,7 @@ class Store(Generic[T]):
             return is_back or not is_above(known.metadata.resource_version, at)
 
         here = set(listing.unreadable_keys)  # in a form we cannot read: keep what we had
-        for objects in _slices(listing.items):
+        for objects in _slices(listing.items if self._objects else ()):
             here.update(key_of(obj) for obj in objects)
             yield
         for keys in _slices(list(self._objects)):

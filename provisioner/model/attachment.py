@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 from provisioner.model.names import INSTANCE_ID, MADE_FROM, MULTI_ATTACH
 from provisioner.model.persistent_volume import PersistentVolumeSpec
 
@@ -43,7 +43,7 @@ class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw
     detach_error: AttachmentError | None = None
 
 
-class Attachment(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+class Attachment(UnlabelledObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A VolumeAttachment."""
 
     spec: AttachmentSpec = AttachmentSpec()

@@ -4,7 +4,7 @@ import msgspec
 
 from provisioner.model import data_source
 from provisioner.model.driver import IN_TREE_DRIVER
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import ObjectMeta, UnlabelledObject
 from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
 from provisioner.model.zone import Place
 
@@ -89,7 +89,7 @@ class ClaimStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only
     modify_volume_status: ModifyVolumeStatus | None = None
 
 
-class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
+class Claim(UnlabelledObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A PersistentVolumeClaim."""
 
     spec: ClaimSpec = ClaimSpec()
@@ -243,6 +243,12 @@ class Claim(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         if found == driver:
             return True
         return found == IN_TREE_DRIVER and self.annotations.get(MIGRATED_TO) == driver
+
+
+class LabelledClaim(Claim, frozen=True, rename="camel", gc=False, kw_only=True):
+    """A claim with its labels."""
+
+    metadata: ObjectMeta = ObjectMeta()
 
 
 def _storage(values: dict[str, str] | None) -> str:

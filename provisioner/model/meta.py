@@ -10,8 +10,8 @@ from datetime import datetime
 import msgspec
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``metadata`` (Kubernetes API conventions)."""
+class UnlabelledMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``metadata`` (Kubernetes API conventions) without the labels."""
 
     name: str = ""
     namespace: str = ""
@@ -20,14 +20,23 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=
     creation_timestamp: datetime | None = None
     deletion_timestamp: str | None = None
     annotations: dict[str, str] | None = None
-    labels: dict[str, str] | None = None
     finalizers: list[str] | None = None
 
 
-class KubeObject(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """Any object: its metadata and what is always asked of it."""
+class ObjectMeta(UnlabelledMeta, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``metadata``."""
 
-    metadata: ObjectMeta = ObjectMeta()
+    labels: dict[str, str] | None = None
+
+
+class UnlabelledObject(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """An object whose labels no cache keeps: its metadata and what is always asked of it.
+
+    Claims and attachments are such. There are many of them, and a claim has its own labels, as Helm
+    writes them: a single one takes 272 bytes.
+    """
+
+    metadata: UnlabelledMeta = UnlabelledMeta()
 
     @property
     def name(self) -> str:
@@ -56,14 +65,20 @@ class KubeObject(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=
         return self.metadata.annotations or {}
 
     @property
-    def labels(self) -> Mapping[str, str]:
-        """``metadata.labels``, never None."""
-        return self.metadata.labels or {}
-
-    @property
     def finalizers(self) -> list[str]:
         """``metadata.finalizers``, never None."""
         return self.metadata.finalizers or []
+
+
+class KubeObject(UnlabelledObject, frozen=True, rename="camel", gc=False, kw_only=True):
+    """Any other object."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """``metadata.labels``, never None."""
+        return self.metadata.labels or {}
 
 
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):

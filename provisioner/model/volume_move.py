@@ -165,13 +165,15 @@ class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status.plan``.
 
     ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``pods``: those
-    that stop; ``notes``: what a human should know first.
+    that stop; ``stops``: which owners of theirs the move scales down, in sentences; ``notes``: what
+    a human should know first.
     """
 
     source: Shape = Shape()
     target: Shape = Shape()
     keeps_volume: bool = False
     pods: list[str] = []
+    stops: list[str] = []
     notes: list[str] = []
 
 

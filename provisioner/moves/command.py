@@ -25,7 +25,7 @@ from provisioner.model.volume_move import MoveTarget, Phase, VolumeMove
 from provisioner.moves import list_words, plan_words, progress_words, wish_rules
 from provisioner.moves.display import Display
 from provisioner.moves.follow import Follower
-from provisioner.moves.interference import look_around
+from provisioner.moves.owners import how_to_stop
 from provisioner.moves.plan import make_plan
 from provisioner.moves.requests import Moves
 from provisioner.moves.wish_rules import Given, Prepared, Task, Wish
@@ -46,6 +46,11 @@ def _change_options(command: Function) -> Function:
     @click.option("--encrypted", is_flag=True, help="Encrypt the volume.")
     @click.option("--kms-key", metavar="KEY", help="Encrypt the volume with this key.")
     @click.option("--size", metavar="SIZE", help="Larger size, such as 100Gi.")
+    @click.option(
+        "--form",
+        type=click.Choice(["csi"]),
+        help="Turn an in-tree PersistentVolume into one in CSI form; alone, nothing is copied.",
+    )
     @functools.wraps(command)
     def with_changes(
         *args: Any,
@@ -54,10 +59,11 @@ def _change_options(command: Function) -> Function:
         encrypted: bool,
         kms_key: str | None,
         size: str | None,
+        form: str | None,
         **kwargs: Any,
     ) -> Any:
         try:
-            to = wish_rules.target(to_zone, to_class, kms_key, size, encrypted=encrypted)
+            to = wish_rules.target(to_zone, to_class, kms_key, size, form, encrypted=encrypted)
         except ValueError as error:
             raise click.UsageError(printable(str(error))) from error
         return command(*args, to=to, **kwargs)
@@ -68,6 +74,11 @@ def _change_options(command: Function) -> Function:
 @click.command(short_help="Give a claim another volume with the same data (alpha).")
 @click.argument("words", nargs=-1, metavar="[[pvc] [NAMESPACE/]NAME]", shell_complete=_CLAIM)
 @_change_options
+@click.option(
+    "--scale-down",
+    is_flag=True,
+    help="Scale the owners of the pods that use the claim down, and back afterwards.",
+)
 @click.option(
     "--keep-source", metavar="HOURS", help="Keep the old volume so long.  [default: 168h]"
 )
@@ -84,6 +95,7 @@ def move(
     *,
     words: tuple[str, ...],
     to: MoveTarget,
+    scale_down: bool,
     keep_source: str | None,
     dry_run: bool,
     yes: bool,
@@ -105,6 +117,7 @@ def move(
     given = Given(
         words=words,
         to=to,
+        scale_down=scale_down,
         keep_source=keep_source,
         yes=yes,
         dry_run=dry_run,
@@ -129,7 +142,13 @@ def _run(target: KubeTarget, given: Given) -> None:
             carry_out(_abort(target, *_named(given.abort, target)))
         case Task.MOVE:
             name = claim_name(given.words, target.namespace, target.default_namespace)
-            wish = Wish(name.namespace, name.name, given.to, given.keep_source or "")
+            wish = Wish(
+                name.namespace,
+                name.name,
+                given.to,
+                given.keep_source or "",
+                scale_down=given.scale_down,
+            )
             _move(target, wish, given)
 
 
@@ -271,9 +290,8 @@ def _usable(wish: Wish, running: VolumeMove, *, dry_run: bool) -> VolumeMove:
 async def _show(client: KubeClient, planned: VolumeMove) -> None:
     cluster = Cluster(client)
     async with screen.progress("looking at what uses the claim"):
-        around = await look_around(cluster, planned)
-    width = screen.text_width()
-    screen.show(plan_words.lines(planned, around.stops, around.interferes, width=width))
+        stops = await how_to_stop(cluster, planned)
+    screen.show(plan_words.lines(planned, stops, width=screen.text_width()))
     screen.warn(gap_rules.lines(cluster.gaps))
 
 

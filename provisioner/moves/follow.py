@@ -43,6 +43,7 @@ class Follower:
         self._shown: tuple[str, str, int] | None = None
         self._is_away = False
         self._is_untaken_told = False
+        self._told_consumers: set[str] = set()
 
     async def follow(self, move: VolumeMove) -> int:
         """Show a move until it ends; the status to exit with.
@@ -55,6 +56,7 @@ class Follower:
         try:
             while True:
                 end = progress_words.ending(move, wanted=self._wanted)
+                self._show_consumers(move)
                 if end is not None:
                     return self._ended(end)
                 self._show(move, loop.time() - began_s)
@@ -82,6 +84,13 @@ class Follower:
         if is_untaken and not self._is_untaken_told:
             self._is_untaken_told = True
             display.say(f"nobody has begun for {_UNTAKEN_S:.0f} s: {NOBODY_PLANS}")
+
+    def _show_consumers(self, move: VolumeMove) -> None:
+        """Once each: who was scaled, and who is back."""
+        for each in progress_words.consumers(move):
+            if each not in self._told_consumers:
+                self._told_consumers.add(each)
+                self._display.say(each)
 
     async def _hold_to_what_was_confirmed(self, move: VolumeMove) -> None:
         """Until the exchange it costs nothing to abort."""

@@ -5,7 +5,6 @@ import msgspec
 from provisioner.kube.resources import Resource
 from provisioner.model.document import Document
 from provisioner.model.meta import KubeObject
-from provisioner.moves.interference_rules import ResourceQuota
 
 
 class ReviewStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -30,4 +29,3 @@ OWNED_PODS = Resource("", "v1", "pods", "Pod", Document)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", Document)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Document)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", Document)
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota", ResourceQuota)

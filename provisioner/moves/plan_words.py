@@ -4,41 +4,43 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from provisioner.inspect.terminal.table_rules import NOTHING, table, wrapped
 from provisioner.model.sentences import listed
-from provisioner.model.volume_move import Shape, VolumeMove
+from provisioner.model.volume_move import MovePlan, Shape, VolumeMove
 
 _HEADINGS = ("", "NOW", "AFTERWARDS")
 _BULLET = "  - "
 
 
-def lines(
-    move: VolumeMove, stops: Sequence[str], interferes: Sequence[str], *, width: int
-) -> Iterator[str]:
+def lines(move: VolumeMove, stops: Sequence[str], *, width: int) -> Iterator[str]:
     """The plan of a move; nothing if it has none.
 
     Args:
         move: whose status has the plan.
-        stops: how the pods are stopped; sentences.
-        interferes: who would interfere; sentences.
+        stops: how the pods are stopped by hand; sentences.
         width: of the lines, in characters; commands are longer.
     """
     plan = move.told.plan
     if plan is None:
         return
-    yield f"Claim {move.claim_key} gets another volume with the same data:"
+    what = "volume with the same data"
+    if plan.keeps_volume:
+        what = "PersistentVolume of the same volume; nothing is copied"
+    yield f"Claim {move.claim_key} gets another {what}:"
     yield ""
-    yield from table(_HEADINGS, _rows(move, plan.source, plan.target))
+    yield from table(_HEADINGS, _rows(move, plan))
     yield ""
-    yield from _stops(plan.pods, stops, width)
+    yield from _stops(move, plan, stops, width)
     yield from _part("Good to know:", plan.notes, width)
-    yield from _part("This would interfere:", interferes, width)
-    yield from _part("The old volume:", [_kept(move)], width)
+    old = "The old PersistentVolume:" if plan.keeps_volume else "The old volume:"
+    yield from _part(old, [_kept(move, plan)], width)
 
 
-def _rows(move: VolumeMove, before: Shape, after: Shape) -> Iterator[tuple[str, str, str]]:
+def _rows(move: VolumeMove, plan: MovePlan) -> Iterator[tuple[str, str, str]]:
     source = move.told.source
     volume_id = source.volume_id if source is not None else ""
-    yield "volume", volume_id or NOTHING, "a new one"
-    cells = zip(_cells(before), _cells(after), strict=True)
+    yield "volume", volume_id or NOTHING, "the same" if plan.keeps_volume else "a new one"
+    if plan.keeps_volume:
+        yield "form", "in-tree", "CSI"
+    cells = zip(_cells(plan.source), _cells(plan.target), strict=True)
     for (name, now), (_, afterwards) in cells:
         if now or afterwards:
             yield name, now or NOTHING, afterwards or NOTHING
@@ -56,18 +58,22 @@ def _cells(shape: Shape) -> Iterator[tuple[str, str]]:
     yield "key", shape.kms_key_id or ""
 
 
-def _stops(pods: Sequence[str], stops: Sequence[str], width: int) -> Iterator[str]:
+def _stops(move: VolumeMove, plan: MovePlan, stops: Sequence[str], width: int) -> Iterator[str]:
+    pods = plan.pods
     if not pods:
-        yield "No pod uses the claim now. One that is started meanwhile waits for the new volume."
+        yield "No pod uses the claim now. One that is started meanwhile waits for its end."
         yield ""
         return
     what = "Pod" if len(pods) == 1 else "Pods"
     verb = "stops" if len(pods) == 1 else "stop"
-    why = (
-        f"{what} {listed(pods, 'and')} {verb} for as long as a snapshot, a new volume and the "
-        "exchange take. The move waits until you stop them:"
-    )
-    yield from wrapped(why, width=width)
+    long = "a snapshot, a new volume and the exchange take"
+    if plan.keeps_volume:
+        long = "the exchange takes, which is seconds"
+    yield from wrapped(f"{what} {listed(pods, 'and')} {verb} for as long as {long}.", width=width)
+    if move.scales_down:
+        yield from _part("The move stops them:", plan.stops, width)
+        return
+    yield "The move waits until you stop them:"
     # A command is not broken into lines: it is there to be copied.
     yield from (f"{_BULLET}{each}" for each in stops)
     yield ""
@@ -85,8 +91,12 @@ def _part(title: str, sentences: Iterable[str], width: int) -> Iterator[str]:
     yield ""
 
 
-def _kept(move: VolumeMove) -> str:
+def _kept(move: VolumeMove, plan: MovePlan) -> str:
     source = move.told.source
+    if plan.keeps_volume:
+        name = source.persistent_volume if source is not None else ""
+        until = move.spec.keep_source
+        return f"PersistentVolume {name} is kept for {until}, then it is deleted; the volume stays"
     name, volume_id = (source.persistent_volume, source.volume_id) if source else ("", "")
     policy = source.reclaim_policy if source is not None else ""
     if policy in ("", "Retain"):

@@ -14,7 +14,7 @@ _DOES = {
     Phase.SNAPSHOTTING: "a snapshot of the old volume is taken",
     Phase.CREATING: "the new volume is created",
     Phase.SWAPPING: "the claim is exchanged",
-    Phase.CLEANING: "the claim has the new volume; pods can use it",
+    Phase.CLEANING: "the claim is exchanged; pods can use it",
     Phase.ABORTING: "the move is undone; the claim has its old volume",
 }
 _BAR = 20  # characters
@@ -85,6 +85,16 @@ def mark(move: VolumeMove) -> tuple[str, str, int]:
     return told.phase, _said(move), tens
 
 
+def consumers(move: VolumeMove) -> Iterator[str]:
+    """What was done to the owners of pods so far; a sentence each, which stays true."""
+    for each in move.told.consumers:
+        who = f"{each.kind} {each.name}"
+        if each.replicas is not None:
+            yield f"{who} is scaled from {each.replicas} to {each.scale_to}"
+        if each.replicas is not None and each.is_back:
+            yield f"{who} is scaled back to {each.replicas}, unless somebody has scaled it since"
+
+
 def _said(move: VolumeMove) -> str:
     told = move.told
     # The notes of the plan were shown before; they are no news.
@@ -138,7 +148,7 @@ def _done(move: VolumeMove) -> str:
     told = move.told
     zone = f" in {told.plan.target.zone}" if told.plan is not None else ""
     pods = told.plan.pods if told.plan is not None else []
-    start = "; start its pods again" if pods else ""
+    start = "; start its pods again" if pods and not move.scales_down else ""
     kept = f"; {told.message}" if told.message else ""
     return f"claim {move.claim_key} has volume {told.volume}{zone}{start}{kept}"
 

@@ -23,6 +23,12 @@ _NOT_INSTALLED = (
     "this cluster has no VolumeMoves: have somebody install the component manifests/volume-moves, "
     "or with Helm set controller.volumeMoves=true (docs/move.md)"
 )
+# Source: Kubernetes 1.36 API concepts, "Field validation".
+_UNKNOWN_FIELD = "unknown field"
+_TOO_OLD = (
+    "the CRD of VolumeMoves in this cluster is older than this command, and does not know the "
+    "option: have somebody install the newer component manifests/volume-moves and controller"
+)
 _PAUSES_S = (0.5, 1.0, 2.0)
 # CONFLICT: another move has this name by now (preconditions on the UID).
 _GONE = frozenset({Reason.OBJECT_NOT_FOUND, Reason.CONFLICT})
@@ -80,7 +86,10 @@ class Moves:
             StorageError: refused, or whether it was created cannot be known.
         """
         try:
-            return await _patiently(lambda: self._client.create(VOLUME_MOVES, body, namespace))
+            return await _patiently(
+                # Else an option that the CRD does not know would be left out of the move.
+                lambda: self._client.create(VOLUME_MOVES, body, namespace, strict=True)
+            )
         except KubeError as error:
             if error.reason is not Reason.OBJECT_EXISTS:
                 raise _translated(error, "create", "volumemoves", namespace) from error
@@ -168,6 +177,8 @@ def _translated(error: KubeError, verb: str, plural: str, namespace: str) -> Sto
         return _forbidden(verb, plural, namespace)
     if error.status == HTTPStatus.NOT_FOUND and error.reason is not Reason.OBJECT_NOT_FOUND:
         return StorageError(Reason.NOT_SUPPORTED, _NOT_INSTALLED)
+    if _UNKNOWN_FIELD in error.message:
+        return StorageError(Reason.NOT_SUPPORTED, f"{_TOO_OLD} ({error.message})")
     if error.outcome is Outcome.UNKNOWN and verb == "create":
         message = f"{error.message}; it may be there: look with kubectl ebs move --list"
         return KubeError(error.reason, message, status=error.status, outcome=error.outcome)

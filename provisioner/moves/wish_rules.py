@@ -24,7 +24,9 @@ from provisioner.model.volume_move import (
     KIND,
     MoveTarget,
     Phase,
+    StopPolicy,
     VolumeMove,
+    VolumeMoveSpec,
 )
 
 Json = dict[str, Any]
@@ -33,7 +35,7 @@ _LONGEST_NAME = 253
 _ROOM_FOR_ENDING = 20
 NO_CHANGE = MoveTarget()
 _SAY_WHAT = (
-    "say what is to change: --to-zone, --to-class, --encrypted, --kms-key or --size; "
+    "say what is to change: --to-zone, --to-class, --encrypted, --kms-key, --size or --form; "
     "without any argument, moves are listed"
 )
 _OTHER_KINDS = frozenset(
@@ -56,6 +58,7 @@ class Given:
 
     words: tuple[str, ...] = ()
     to: MoveTarget = NO_CHANGE
+    scale_down: bool = False
     keep_source: str | None = None
     yes: bool = False
     dry_run: bool = False
@@ -67,12 +70,16 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What is to become of a claim. ``keep_source``: "" if it was not said."""
+    """What is to become of a claim.
+
+    ``keep_source``: "" if it was not said; ``scale_down``: the move ends the pods that use it.
+    """
 
     namespace: str
     claim_name: str
     to: MoveTarget
     keep_source: str = ""
+    scale_down: bool = False
 
     @property
     def claim_key(self) -> str:
@@ -103,6 +110,7 @@ def target(
     class_name: str | None,
     kms_key: str | None,
     size: str | None,
+    form: str | None,
     *,
     encrypted: bool,
 ) -> MoveTarget:
@@ -123,6 +131,7 @@ def target(
         encrypted=True if encrypted else None,
         kms_key_id=kms_key or "",
         size=size or "",
+        form=form or "",
     )
 
 
@@ -160,6 +169,7 @@ def _wishes(given: Given) -> list[str]:
     there = {
         " ".join(map(printable, given.words)): bool(given.words),
         "what is to change": given.to != NO_CHANGE,
+        "--scale-down": given.scale_down,
         "--keep-source": given.keep_source is not None,
         "--yes": given.yes,
         "--dry-run": given.dry_run,
@@ -195,11 +205,17 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
         claim_uid: of the claim as it is now; after a move it has another.
         taken: names of moves there are, of which none carries the wish out (see ``running``).
     """
-    text = json.dumps([claim_uid, to_json(wish.to)], sort_keys=True)
+    asked = [claim_uid, to_json(wish.to), *(_consumers(wish).values())]
+    text = json.dumps(asked, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     base = f"{_stem(wish.claim_name)}-{digest}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
     return next(name for name in names if name not in taken)
+
+
+def _consumers(wish: Wish) -> Json:
+    """``spec.consumers``, only if it is said: an older CRD does not know it."""
+    return {"consumers": {"policy": StopPolicy.SCALE_DOWN.value}} if wish.scale_down else {}
 
 
 def plan_name(wish: Wish, token: str) -> str:
@@ -220,7 +236,7 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
         dry_run_of: only the plan is to be made, of this claim. It owns the dry run, so that one
             whose command was killed goes when the claim is moved or deleted.
     """
-    spec: Json = {"claimName": wish.claim_name, "to": to_json(wish.to)}
+    spec: Json = {"claimName": wish.claim_name, "to": to_json(wish.to)} | _consumers(wish)
     metadata: Json = {"name": name, "namespace": wish.namespace}
     if wish.keep_source:
         spec["keepSource"] = wish.keep_source
@@ -234,11 +250,11 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
 def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
     """Whether a move that is there is the one that a POST of this body makes."""
     spec = msgspec.convert(asked["spec"], type(move.spec))
-    return (move.spec.claim_name, move.spec.to, move.spec.dry_run) == (
-        spec.claim_name,
-        spec.to,
-        spec.dry_run,
-    )
+    return _asked(move.spec) == _asked(spec)
+
+
+def _asked(spec: VolumeMoveSpec) -> tuple[str, MoveTarget, StopPolicy, bool]:
+    return spec.claim_name, spec.to, spec.consumers.policy, spec.dry_run
 
 
 def has_ended(move: VolumeMove) -> bool:
@@ -272,6 +288,12 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
             f"VolumeMove {move.key} is moving this claim already, and to something else "
             f"({what}): wait for its end, or abort it with --abort {move.name}"
         )
+    if wish.scale_down and not move.scales_down:
+        return (
+            f"VolumeMove {move.key} is moving this claim already, and waits until its pods are "
+            "stopped by somebody: leave --scale-down out to follow it, or abort it with --abort "
+            f"{move.name}"
+        )
     if wish.keep_source and move.spec.keep_source != wish.keep_source:
         return (
             f"VolumeMove {move.key} is moving this claim already, and keeps the old volume for "
@@ -288,6 +310,7 @@ def described(to: MoveTarget) -> str:
         "encrypted": "encrypted",
         "kmsKeyId": "key {}",
         "size": "size {}",
+        "form": "CSI form",
     }
     said = to_json(to)
     return ", ".join(words.get(key, f"{key} {{}}").format(value) for key, value in said.items())

@@ -6,8 +6,8 @@
 
 At last a thousand of the volumes are released and deleted, while 50 AttachVolume are sent.
 
-The controller is the product's; the API server and EC2 answer from generators, in the same process
-and on its clock. A pass of the event loop is measured by its CPU time, so that a busy machine does
+The controller is the product's; the API server and EC2 answer at once, in the same process and on
+its clock, but the pages of lists are made by others (``large_pages.py``). A pass of the event loop is measured by its CPU time, so that a busy machine does
 not count: everything that waits, a lease's renewal too, waits for the end of one pass.
 """
 
@@ -18,7 +18,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -32,7 +32,7 @@ from provisioner.controller.deleting import orphans
 from provisioner.controller.placement.consumer_rules import Consumers, places
 from provisioner.controller.placement.waiting_pods import WaitingPods
 from provisioner.controller.shared.settings import Settings
-from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.calls import Ec2Calls, share_heaps
 from provisioner.ec2.limiter import Limiter
 from provisioner.ec2.rate_option import parse_rates
 from provisioner.kube import wire
@@ -50,13 +50,13 @@ from provisioner.kube.resources import (
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import Metrics
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.node_affinity import region_of
 from provisioner.model.volume import Volume
-from tests.bench import standing
+from tests.bench import large_pages, standing
+from tests.bench.large_pages import PAGE
 from tests.bench.processes import memory_mib
 from tests.bench.standing import Standing
-from tests.bench.world import REGION
 
-PAGE = 500
 DELETIONS, ATTACHES = 1000, 50
 _TAKES_S = 0.1  # a change in EC2
 _MADE = "2026-11-20T00:00:00Z"
@@ -81,11 +81,11 @@ class Cluster:
         meta: what a boto3 client says of itself.
     """
 
-    meta = SimpleNamespace(region_name=REGION)
+    meta = SimpleNamespace(region_name=region_of(standing.ZONES[0]))
 
     def __init__(self, volumes: int, nodes: int, attachments: int) -> None:
         self.standing = Standing(volumes, nodes, attachments)
-        self.volumes, self.nodes, self.attachments = volumes, nodes, attachments
+        self.volumes = volumes
         self.asked: list[str] = []
         self.version = 10
         self.released: dict[str, Any] = {}
@@ -102,8 +102,7 @@ class Cluster:
         if most:
             return Listing([], str(self.version), is_all=False)
         reader = wire.PageReader(resource)
-        pages = self._pages(resource)
-        while page := await asyncio.to_thread(next, pages, b""):
+        async for page in large_pages.read(resource.plural, self.standing):
             reader.read(page)
         return reader.listing()
 
@@ -174,31 +173,6 @@ class Cluster:
         time.sleep(_TAKES_S)
         self.sent.append(action)
         return {"ResponseMetadata": {"RequestId": "1"}}
-
-    def _pages(self, resource: Resource[Any]) -> Iterator[bytes]:
-        of_kind = {
-            CLAIMS.plural: (self.volumes, standing.claim),
-            PERSISTENT_VOLUMES.plural: (self.volumes, standing.persistent_volume),
-            ATTACHMENTS.plural: (self.attachments, lambda n: standing.attachment(n, self.nodes)),
-            NODES.plural: (self.nodes, standing.node),
-            CSI_NODES.plural: (self.nodes, standing.csi_node),
-            STORAGE_CLASSES.plural: (1, _class),
-        }
-        count, make = of_kind.get(resource.plural, (0, _class))
-        for at in range(0, max(count, 1), PAGE):
-            items = [_listed(make(n), n) for n in range(at, min(at + PAGE, count))]
-            more = "more" if at + PAGE < count else ""
-            listing = {"metadata": {"resourceVersion": "10", "continue": more}, "items": items}
-            yield json.dumps(listing).encode()
-
-
-def _class(_: int) -> dict[str, Any]:
-    return standing.storage_class()
-
-
-def _listed(body: dict[str, Any], n: int) -> dict[str, Any]:
-    body["metadata"]["resourceVersion"] = str(n % 9 + 1)
-    return body
 
 
 def _line(what: str, body: dict[str, Any]) -> WatchLine:
@@ -336,6 +310,7 @@ def _tell(name: str, cpu_s: float) -> float:
 
 def main() -> None:
     """Run it."""
+    share_heaps()  # as the product does when it connects
     numbers = [int(text) for text in sys.argv[1:]] or [100_000, 10_000, 60_000]
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
         runner.run(measure(Cluster(*numbers)))

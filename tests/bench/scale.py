@@ -14,6 +14,9 @@ from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
+from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.leadership import lease_names
+from provisioner.model.names import LED_SINCE
 from provisioner.sandbox.control_plane import READY_TIMEOUT_S
 from provisioner.sandbox.crew import Part
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
@@ -34,6 +37,7 @@ _CONTROLLERS = (
 )
 _PATIENCE_S = 600.0
 _LOOK_S = 0.05
+_STOPS_S = 30.0
 _MINUTE_S = 60.0
 _HEARTBEAT_S = 300.0  # kubelet's nodeStatusReportFrequency
 _AUDIT_S = 2.0  # the API server writes what it has once a second
@@ -64,13 +68,14 @@ class _Crowd:
         self._made, self._there, self._tell = made, there, tell
         self._passes = made.plane.folder / "passes"
         self._claims = 0
-        self.endpoint = ""
+        self.endpoint = made.ec2.endpoint
         self.stages: list[Stage] = []
 
     async def stand(self) -> None:
         """Fill etcd while nobody watches, and start what looks at it then."""
         plane = self._made.plane
         self._kubeconfig = await self._own_account()
+        await self._lead_before()
         argv = _command_line(plane.crew.parts["kube-controller-manager"])
         for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
             await plane.crew.stop(name)
@@ -95,6 +100,30 @@ class _Crowd:
             with suppress(asyncio.CancelledError):
                 await heartbeats
         await self._delete_one()
+
+    async def _lead_before(self) -> None:
+        """One of ours leads and is stopped, so that its successor follows no stranger.
+
+        What a stranger may have begun for a claim is waited for, a minute long (``CONSISTENCY_S``),
+        before a volume is made for it: not what is measured here.
+        """
+        name = "controller-before"
+        await self._controller(name)
+        async with asyncio.timeout(_PATIENCE_S):
+            while not await self._is_proven():
+                self._made.plane.crew.check()
+                await asyncio.sleep(_LOOK_S)
+        await self._made.plane.crew.stop(name, grace_s=_STOPS_S)
+
+    async def _is_proven(self) -> bool:
+        """Whether all leases say since when only our controllers have led."""
+        found = await self._made.plane.api.get("/apis/coordination.k8s.io/v1/leases")
+        proven = {
+            each["metadata"]["name"]
+            for each in found["items"]
+            if LED_SINCE in each["metadata"].get("annotations", {})
+        }
+        return proven.issuperset(lease_names(EBS_DRIVER))
 
     async def _own_account(self) -> Path:
         """An administrator whom the audit log tells from all others."""

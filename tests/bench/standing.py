@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from provisioner.model import tags
+from provisioner.model.claim import SELECTED_NODE
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import UNCLAIMED
 from provisioner.model.node_affinity import region_of
@@ -21,6 +22,7 @@ CLASS = "ebs"
 _MADE = "2026-11-20T00:00:00Z"
 _TEAMS = 200
 _IMAGES = 20  # a kubelet tells 50 at most
+_OTHERS = 10**8  # the UID of a claim's volume is not that of the claim
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,10 @@ class Standing:
             yield f"/registry/csinodes/{node_name(n)}", csi_node(n)
         for n in range(self.volumes):
             yield f"/registry/persistentvolumes/{volume_name(n)}", persistent_volume(n)
-            yield f"/registry/persistentvolumeclaims/{_team(n)}/{claim_name(n)}", claim(n)
+            yield (
+                f"/registry/persistentvolumeclaims/{_team(n)}/{claim_name(n)}",
+                claim(n, self.nodes),
+            )
         for n in range(self.attachments):
             body = attachment(n, self.nodes)
             yield f"/registry/volumeattachments/{body['metadata']['name']}", body
@@ -132,9 +137,10 @@ def namespace(n: int) -> Json:
     }
 
 
-def claim(n: int) -> Json:
-    """Bound."""
+def claim(n: int, nodes: int) -> Json:
+    """Bound, when a pod was scheduled."""
     annotations = {
+        SELECTED_NODE: node_name(n % nodes),
         "pv.kubernetes.io/bind-completed": "yes",
         "pv.kubernetes.io/bound-by-controller": "yes",
         "volume.kubernetes.io/storage-provisioner": EBS_DRIVER,
@@ -171,7 +177,7 @@ def persistent_volume(n: int) -> Json:
         "kind": "PersistentVolume",
         "metadata": _meta(
             volume_name(n),
-            n,
+            _OTHERS + n,
             annotations={"pv.kubernetes.io/provisioned-by": EBS_DRIVER},
             finalizers=[
                 "external-provisioner.volume.kubernetes.io/finalizer",

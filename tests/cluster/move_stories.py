@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
 import yaml
 
+from provisioner.kube.client import KubeClient
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
+from provisioner.model.errors import StorageError
 from provisioner.model.persistent_volume import MIGRATED_TO, PROVISIONED_BY
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
+from provisioner.moves.requests import Moves
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import epochs, hands
 from tests.cluster.hands import PVS, Json
 from tests.cluster.replicas import eventually
-from tests.cluster.source_stories import SIZE_GIB, SourceStory, storage
+from tests.cluster.source_stories import SIZE_GIB, SourceStory
 from tests.cluster.walk_world import Slot
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "volume-moves"
@@ -61,7 +64,7 @@ async def moves_installed(api: Api) -> AsyncIterator[None]:
             await hands.discard(api, path)
 
 
-class _MoveStory(SourceStory):
+class MoveStory(SourceStory):
     """A claim in one zone, and a node of another zone."""
 
     OPTIONS: ClassVar[Mapping[str, object]] = {"volume_moves": True}
@@ -141,6 +144,18 @@ class _MoveStory(SourceStory):
             if (each["spec"].get("claimRef") or {}).get("name") == self.name
         ]
 
+    async def run_move(self, *words: str) -> tuple[int | None, str, str]:
+        """Exit code, what is printed, what is complained of."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "provisioner.cli", "ebs", "move", *words),
+            *("--kubeconfig", str(self.world.sandbox.plane.kubeconfig)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await process.communicate()
+        return process.returncode, out.decode(), err.decode()
+
     async def clear(self) -> None:
         named = await self.persistent_volumes()
         await self.remove(self.move_path)
@@ -153,7 +168,7 @@ class _MoveStory(SourceStory):
         await hands.discard(self.world.api, f"/api/v1/nodes/{self.name}-there")
 
 
-class MoveAcross(_MoveStory):
+class MoveAcross(MoveStory):
     """A claim is moved to another zone; its old volume is kept."""
 
     LEAST = frozenset(
@@ -223,23 +238,11 @@ class MoveByCommand(MoveAcross):
 
     async def tell(self) -> None:
         claim = (f"pvc/{self.world.namespace}/{self.name}", "--to-zone", self.there)
-        self.unasked = await self._run(*claim)
-        self.moved = await self._run(*claim, "--keep-source", "1h", "--yes")
-        self.again = await self._run(*claim, "--yes")
-        self.resumed = await self._run("--resume", f"{self.world.namespace}/{self.move_name}")
+        self.unasked = await self.run_move(*claim)
+        self.moved = await self.run_move(*claim, "--keep-source", "1h", "--yes")
+        self.again = await self.run_move(*claim, "--yes")
+        self.resumed = await self.run_move("--resume", f"{self.world.namespace}/{self.move_name}")
         await self.until("no volume has the mark of one that nothing names", self._all_unmarked)
-
-    async def _run(self, *words: str) -> tuple[int | None, str, str]:
-        """Exit code, what is printed, what is complained of."""
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "provisioner.cli", "ebs", "move", *words),
-            *("--kubeconfig", str(self.world.sandbox.plane.kubeconfig)),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-        return process.returncode, out.decode(), err.decode()
 
     async def check(self) -> None:
         """The claim is moved, by one VolumeMove; the dry run for the plan is gone."""
@@ -259,7 +262,7 @@ class MoveByCommand(MoveAcross):
         assert mine == [self.move_name]
 
 
-class MoveAborted(_MoveStory):
+class MoveAborted(MoveStory):
     """A move is aborted while its new volume is created; everything is as it was before."""
 
     LEAST = frozenset({"PATCH volumemoves", "PATCH volumemoves/status", "CreateSnapshot"})
@@ -284,236 +287,21 @@ class MoveAborted(_MoveStory):
         """The claim has its old volume, and nothing else is there; or the abort came too late."""
         claim = await self.world.api.get(self.claim_path)
         assert claim["status"]["phase"] == "Bound", claim
-        assert await self.snapshots() == {}
+        snapshots = await self.snapshots()
+        assert snapshots == {}, snapshots
         if self.phase == "Aborted":
-            assert claim["spec"]["volumeName"] == self.pv
+            assert claim["spec"]["volumeName"] == self.pv, claim
             old = await self.world.api.get(f"{PVS}/{self.pv}")
-            assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
-            assert set(await self.volumes()) == {self.volume_id}
-            assert len(await self.persistent_volumes()) == 1
+            notes = old["metadata"].get("annotations", {})
+            assert "ebs-provisioner.io/held-for-move" not in notes, notes
+            volumes = await self.volumes()
+            assert set(volumes) == {self.volume_id}, volumes
+            named = await self.persistent_volumes()
+            assert len(named) == 1, named
         self.check_log()
 
 
-class MoveUnderStatefulSet(_MoveStory):
-    """The claim of a StatefulSet is moved once it is scaled down, and its next pod has it."""
-
-    def _names(self) -> Iterator[str]:
-        return (f"data-{self._set_of(number)}-0" for number in self.world.numbers)
-
-    @staticmethod
-    def _set_of(number: int) -> str:
-        return f"moved{number}"
-
-    @property
-    def set_name(self) -> str:
-        return self.name.removeprefix("data-").removesuffix("-0")
-
-    @property
-    def sets_path(self) -> str:
-        return f"/apis/apps/v1/namespaces/{self.world.namespace}/statefulsets"
-
-    @property
-    def pod_path(self) -> str:
-        return f"{hands.pods_of(self.world.namespace)}/{self.set_name}-0"
-
-    async def furnish(self) -> None:
-        await super().furnish()
-        template = self.pod_template(self.set_name)
-        claims = {
-            "metadata": {"name": "data"},
-            "spec": {
-                "accessModes": ["ReadWriteOnce"],
-                "storageClassName": self.slot.driver,
-                "resources": storage(SIZE_GIB),
-            },
-        }
-        spec = {
-            "serviceName": self.set_name,
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": self.set_name}},
-            "template": template,
-            "volumeClaimTemplates": [claims],
-        }
-        await self.world.api.create(
-            self.sets_path, {"metadata": {"name": self.set_name}, "spec": spec}
-        )
-
-    async def tell(self) -> None:
-        async def attached() -> bool:
-            volume = (await self.volumes()).get(self.volume_id, {})
-            return bool(volume.get("Attachments"))
-
-        await self.until("the volume is attached", attached)
-        self.first_pod = (await self.world.api.get(self.pod_path))["metadata"]["uid"]
-        await self.move()
-
-    async def move(self) -> None:
-        """Have the claim moved while its pod is there."""
-        await self.ask()
-        await self.is_in("Held")
-        await self.scale(0)
-        await self.is_in("Done")
-        await self.scale(1)
-
-    async def scale(self, replicas: int) -> None:
-        spec = {"spec": {"replicas": replicas}}
-        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", spec)
-
-    async def check(self) -> None:
-        """Another pod, the same claim in the other zone; the old volume was attached only once."""
-        claim = await self.world.api.get(self.claim_path)
-        assert claim["status"]["phase"] == "Bound", claim
-        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
-        made = new["spec"]["csi"]["volumeHandle"]
-        volumes = await self.volumes()
-        assert volumes[made]["AvailabilityZone"] == self.there
-        assert not volumes[self.volume_id].get("Attachments")
-        assert len(await self.calls("AttachVolume", about=self.volume_id)) == 1
-        assert await self.snapshots() == {}
-
-        async def another_pod() -> bool:
-            with contextlib.suppress(ApiError):
-                pod = await self.world.api.get(self.pod_path)
-                return bool(pod["metadata"]["uid"] != self.first_pod)
-            return False
-
-        await self.until("another pod is there", another_pod)
-        self.check_log()
-
-    async def clear(self) -> None:
-        await hands.discard(self.world.api, f"{self.sets_path}/{self.set_name}")
-        await self.is_gone(self.pod_path)
-        await super().clear()
-
-
-class MoveScalesDown(MoveUnderStatefulSet):
-    """The StatefulSet of the claim is scaled down for its move, and back."""
-
-    async def move(self) -> None:
-        tracked = {"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "shop"}}}
-        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", tracked)
-        await self.ask(consumers={"policy": "ScaleDown"})
-        move = await self.is_in("Done")
-        notes = move["status"]["plan"]["notes"]
-        assert any(f"Argo CD manages StatefulSet {self.set_name}" in note for note in notes), notes
-        (self.scaled,) = move["status"]["consumers"]
-        assert move["status"]["plan"]["pods"] == [f"{self.set_name}-0"]
-
-    async def check(self) -> None:
-        """It had one replica, and has it again."""
-        recorded = {"scaleTo": 0, "replicas": 1, "times": 1, "isBack": True}
-        assert self.scaled.items() >= recorded.items()
-        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
-        assert found["spec"]["replicas"] == 1
-        await super().check()
-
-
-class MoveFought(MoveUnderStatefulSet):
-    """Somebody scales the StatefulSet up again each time: the move is undone, and says why."""
-
-    async def move(self) -> None:
-        fight = asyncio.create_task(self._fight())
-        try:
-            await self.ask(consumers={"policy": "ScaleDown"})
-            move = await self.is_in("Aborted")
-        finally:
-            fight.cancel()
-            await asyncio.gather(fight, return_exceptions=True)
-        self.message = move["status"]["message"]
-
-    async def _fight(self) -> None:
-        while True:
-            await self.scale(1)
-            await asyncio.sleep(0.2)
-
-    async def check(self) -> None:
-        """The claim has its old volume, the StatefulSet its replica, and nothing else is there."""
-        assert f"StatefulSet {self.set_name} was scaled down 3 times" in self.message
-        claim = await self.world.api.get(self.claim_path)
-        assert claim["spec"]["volumeName"] == self.pv
-        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
-        assert found["spec"]["replicas"] == 1
-        old = await self.world.api.get(f"{PVS}/{self.pv}")
-        assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
-        assert set(await self.volumes()) == {self.volume_id}
-        assert await self.snapshots() == {}
-        self.check_log()
-
-    async def clear(self) -> None:
-        if await self._is_attached():
-            ec2 = self.world.hand.ec2
-            await asyncio.to_thread(ec2.detach_volume, VolumeId=self.volume_id, Force=True)
-            await self.until("it is detached by hand", self._is_detached)
-        await super().clear()
-
-    async def _is_attached(self) -> bool:
-        volume = (await self.volumes()).get(self.volume_id, {})
-        return bool(volume.get("Attachments"))
-
-    async def _is_detached(self) -> bool:
-        return not await self._is_attached()
-
-
-class MoveUnderTwoOwners(_MoveStory):
-    """A Deployment and a ReplicaSet use one claim; both are scaled down for its move, and back."""
-
-    @property
-    def apps(self) -> str:
-        return f"/apis/apps/v1/namespaces/{self.world.namespace}"
-
-    @property
-    def owners(self) -> list[str]:
-        return [f"{self.apps}/{kind}/{self.name}" for kind in ("deployments", "replicasets")]
-
-    async def furnish(self) -> None:
-        await super().furnish()
-        volume = {"name": "data", "persistentVolumeClaim": {"claimName": self.name}}
-        for path in self.owners:
-            kind = path.split("/")[-2]
-            template = self.pod_template(f"{self.name}-{kind}")
-            spec = {
-                "replicas": 1,
-                "selector": {"matchLabels": template["metadata"]["labels"]},
-                "template": template | {"spec": template["spec"] | {"volumes": [volume]}},
-            }
-            body = {"metadata": {"name": self.name}, "spec": spec}
-            await self.world.api.create(f"{self.apps}/{kind}", body)
-        await self.until("two pods use the claim", self._two_pods)
-
-    async def _pods(self) -> list[Json]:
-        found = await hands.items(self.world.api, hands.pods_of(self.world.namespace))
-        return [each for each in found if each["metadata"]["name"].startswith(f"{self.name}-")]
-
-    async def _two_pods(self) -> bool:
-        return len(await self._pods()) == len(self.owners)
-
-    async def tell(self) -> None:
-        await self.ask(consumers={"policy": "ScaleDown"})
-        move = await self.is_in("Done")
-        self.scaled = move["status"]["consumers"]
-        await self.until("two pods are there again", self._two_pods)
-
-    async def check(self) -> None:
-        """Both had one replica, and have it again; the claim is in the other zone."""
-        assert {each["kind"] for each in self.scaled} == {"Deployment", "ReplicaSet"}
-        assert [each["replicas"] for each in self.scaled] == [1, 1]
-        for path in self.owners:
-            assert (await self.world.api.get(path))["spec"]["replicas"] == 1
-        claim = await self.world.api.get(self.claim_path)
-        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
-        volumes = await self.volumes()
-        assert volumes[new["spec"]["csi"]["volumeHandle"]]["AvailabilityZone"] == self.there
-        self.check_log()
-
-    async def clear(self) -> None:
-        for path in self.owners:
-            await hands.discard(self.world.api, path)
-        for pod in await self._pods():
-            await self.is_gone(f"{hands.pods_of(self.world.namespace)}/{pod['metadata']['name']}")
-        await super().clear()
-
-
-class MoveRefused(_MoveStory):
+class MoveRefused(MoveStory):
     """A move to a zone without nodes is refused, and nothing is touched."""
 
     async def tell(self) -> None:
@@ -524,6 +312,21 @@ class MoveRefused(_MoveStory):
             await self._refusal({"to": {"zone": self.there}}),
             await self._refusal({"claimName": "another"}),
         ]
+        self.unknown = await self._made_with_a_field_of_the_future()
+
+    async def _made_with_a_field_of_the_future(self) -> str:
+        """What the command says of a CRD that is older than it."""
+        namespace = self.world.namespace
+        wish = wish_rules.Wish(namespace, self.name, MoveTarget(zone=self.there))
+        body = wish_rules.body(wish, f"{self.name}-future")
+        body["spec"]["nobodyKnows"] = {"policy": "ScaleDown"}
+        connected = KubeClient.connect(kubeconfig=str(self.world.sandbox.plane.kubeconfig))
+        async with await connected as client:
+            try:
+                await Moves(client).make(namespace, body)
+            except StorageError as error:
+                return error.message
+        return ""
 
     async def _refusal(self, spec: Json) -> int:
         try:
@@ -536,6 +339,8 @@ class MoveRefused(_MoveStory):
         """The claim is as before, the sentence names the zone, and the move cannot be changed."""
         assert "no node with the driver is in zone nowhere-1a" in self.message
         assert self.refusals == [422, 422]
+        assert "is older than this command" in self.unknown
+        assert 'unknown field "spec.nobodyKnows"' in self.unknown
         claim = await self.world.api.get(self.claim_path)
         assert claim["spec"]["volumeName"] == self.pv
         assert set(await self.volumes()) == {self.volume_id}
@@ -543,7 +348,7 @@ class MoveRefused(_MoveStory):
         self.check_log()
 
 
-class MoveToCsi(_MoveStory):
+class MoveToCsi(MoveStory):
     """A PersistentVolume of the in-tree plugin becomes one in CSI form, of the same volume."""
 
     LEAST = frozenset(

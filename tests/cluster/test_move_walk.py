@@ -11,16 +11,19 @@ import pytest_asyncio
 
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
+from tests.cluster.move_owner_stories import (
+    MoveFought,
+    MoveScalesDown,
+    MoveScalesDownByCommand,
+    MoveUnderStatefulSet,
+    MoveUnderTwoOwners,
+)
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
     MoveByCommand,
-    MoveFought,
     MoveRefused,
-    MoveScalesDown,
     MoveToCsi,
-    MoveUnderStatefulSet,
-    MoveUnderTwoOwners,
     moves_installed,
 )
 from tests.cluster.stories import Story
@@ -28,9 +31,14 @@ from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
-# Each request with one of the three fates takes minutes; `make move-walk` gives each of them all three.
-TURNS = range(len(walk.FATES) if os.environ.get("EVERY_FATE") else 1)
-every_kind = pytest.mark.parametrize("kind", [MoveAcross, MoveAborted], ids=lambda k: k.__name__)
+# Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
+# each of four stories all three.
+EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
+TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
+KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
+if EVERY_FATE:
+    KINDS += (MoveScalesDown, MoveToCsi)
+every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -58,6 +66,7 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveByCommand,
         MoveToCsi,
         MoveScalesDown,
+        MoveScalesDownByCommand,
         MoveFought,
         MoveUnderTwoOwners,
     ],

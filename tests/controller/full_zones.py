@@ -10,7 +10,7 @@ import msgspec
 
 from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.errors import KubeError, Reason
-from provisioner.model.meta import ObjectMeta
+from provisioner.model.meta import UnlabelledMeta
 from provisioner.model.names import PINNED_ZONE
 from provisioner.model.pod import Pod
 from provisioner.model.volume import CreateRequest, Volume
@@ -121,5 +121,5 @@ def with_volume(claim: Claim, name: str) -> Claim:
     """The claim once it is bound."""
     spec = msgspec.structs.replace(claim.spec, volume_name=name)
     version = str(int(claim.metadata.resource_version) + 1)
-    metadata: ObjectMeta = msgspec.structs.replace(claim.metadata, resource_version=version)
+    metadata: UnlabelledMeta = msgspec.structs.replace(claim.metadata, resource_version=version)
     return msgspec.structs.replace(claim, spec=spec, metadata=metadata)

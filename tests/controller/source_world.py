@@ -23,7 +23,7 @@ from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import KubeError, Reason, StorageError
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
 from tests.builders import (
@@ -79,7 +79,7 @@ class ObjectStore:
         self._fail(is_done=True)
         return changed
 
-    def _changed(self, found: KubeObject, fields: dict[str, Any]) -> KubeObject:
+    def _changed(self, found: UnlabelledObject, fields: dict[str, Any]) -> UnlabelledObject:
         self._version += 1
         both = {**found.annotations, **fields.get("annotations", {})}
         meta = replaced(
@@ -204,7 +204,7 @@ class SourceWorld:
             caches.nodes._store.apply(a_node(name, zone=zone))
             caches.csi_nodes._store.apply(a_csi_node(name, instance=instance))
 
-    def show(self, informer: Any, found: KubeObject) -> None:
+    def show(self, informer: Any, found: UnlabelledObject) -> None:
         """Have a cache see another version of an object, and tell it."""
         self._version += 1
         meta = replaced(found.metadata, resource_version=str(self._version))

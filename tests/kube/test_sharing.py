@@ -1,8 +1,16 @@
+from typing import Any
+
 import msgspec
 
 from provisioner.kube import wire
-from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
-from provisioner.model.claim import Claim
+from provisioner.kube.resources import (
+    ATTACHMENTS,
+    CLAIMS,
+    LABELLED_CLAIMS,
+    PERSISTENT_VOLUMES,
+    Resource,
+)
+from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.persistent_volume import PersistentVolume
 
 
@@ -38,3 +46,47 @@ def test_equal_texts_in_fields_of_other_types_stay_apart() -> None:
     data = b'{"spec":{"accessModes":["ReadWriteOnce"],"selector":{"a":["ReadWriteOnce"]}}}'
 
     assert wire.decode_object(CLAIMS, data) == msgspec.json.decode(data, type=Claim)
+
+
+def a_claim(name: str, node: str) -> bytes:
+    annotations = {
+        "pv.kubernetes.io/bind-completed": name,
+        "volume.kubernetes.io/selected-node": node,
+    }
+    meta = {"name": name, "namespace": "team", "uid": "same", "annotations": annotations}
+    spec = {"volumeName": "same", "resources": {"requests": {"storage": "10Gi"}}}
+    status = {"phase": "Bound", "capacity": {"storage": "10Gi"}}
+    return msgspec.json.encode({"metadata": meta, "spec": spec, "status": status})
+
+
+def test_equal_statuses_are_one_object_and_so_are_the_words_of_annotations_that_differ() -> None:
+    one, two = (wire.decode_object(CLAIMS, a_claim(each, "node-7")) for each in ("one", "two"))
+
+    assert one.status is two.status
+    assert one.spec.resources is two.spec.resources
+    assert one.metadata.namespace is two.metadata.namespace
+    first, second = one.annotations, two.annotations
+    assert first != second
+    assert all(a is b for a, b in zip(first, second, strict=True))
+    assert first[SELECTED_NODE] is second[SELECTED_NODE]
+
+
+def test_names_and_ids_push_nothing_out_of_what_is_shared() -> None:
+    wire._text.cache_clear()
+    wire.decode_object(CLAIMS, a_claim("one", "node-7"))
+    before = wire._text.cache_info().misses
+
+    wire.decode_object(CLAIMS, a_claim("one", "node-7").replace(b'"same"', b'"other"'))
+
+    assert wire._text.cache_info().misses == before
+
+
+def test_claims_and_attachments_lose_nothing_but_their_labels() -> None:
+    data = msgspec.json.encode({"metadata": {"name": "one", "labels": {"app": "shop"}}})
+
+    resources: tuple[Resource[Any], ...] = (CLAIMS, ATTACHMENTS)
+    for resource in resources:
+        assert wire.decode_object(resource, data).name == "one"
+        assert not hasattr(wire.decode_object(resource, data), "labels")
+    assert wire.decode_object(LABELLED_CLAIMS, data).metadata.labels == {"app": "shop"}
+    assert wire.decode_object(PERSISTENT_VOLUMES, data).labels == {"app": "shop"}

@@ -23,7 +23,6 @@ def test_a_bare_claim_is_read_with_empty_values():
 
     assert (bare.class_name, bare.selected_node, bare.pinned_zone) == ("", "", "")
     assert bare.requested_storage == ""
-    assert bare.labels == {}
     assert bare.finalizers == []
     assert not bare.deleting
     assert not bare.is_block

@@ -73,6 +73,7 @@ class FakeCluster:
         others: objects and lists by their path.
         denied: verbs that the user has no right to.
         log: what was asked: method, plural and name.
+        knows: the fields of the CRD's spec, ``knows_of_to`` those of its ``to``; None for all.
     """
 
     url: str = ""
@@ -94,6 +95,8 @@ class FakeCluster:
     log: list[tuple[str, str, str]] = field(default_factory=list)
     bodies: list[Json] = field(default_factory=list)
     is_installed: bool = True
+    knows: set[str] | None = None
+    knows_of_to: set[str] | None = None
     _uids: Any = field(default_factory=lambda: itertools.count(1))
     _at: dict[str, int] = field(default_factory=dict)
 
@@ -129,7 +132,8 @@ class FakeCluster:
             if isinstance(fault.does, int):
                 return _status(fault.does, fault.message)
         if fault is None or fault.does == AFTER:
-            answered = self._do(request.method, request.path, kind, name, body)
+            refused = self._unknown_field(request, kind, body)
+            answered = refused or self._do(request.method, request.path, kind, name, body)
         if fault is not None:
             assert request.transport is not None
             request.transport.abort()
@@ -153,6 +157,22 @@ class FakeCluster:
         if path in self.others:
             return web.json_response(self.others[path])
         return _not_found(name) if name else web.json_response({"metadata": {}, "items": []})
+
+    def _unknown_field(self, request: web.Request, kind: str, body: Any) -> web.Response | None:
+        """What a real API server does: it refuses with Strict, and else leaves the field out."""
+        if (request.method, kind) != ("POST", "volumemoves"):
+            return None
+        strict = request.query.get("fieldValidation") == "Strict"
+        for part, path, known in (
+            (body["spec"], "spec", self.knows),
+            (body["spec"]["to"], "spec.to", self.knows_of_to),
+        ):
+            for key in sorted(part.keys() - known) if known is not None else ():
+                if strict:
+                    message = f'strict decoding error: unknown field "{path}.{key}"'
+                    return _status(400, message, "BadRequest")
+                del part[key]
+        return None
 
     def _moves(self, method: str, name: str, body: Any) -> web.Response:
         if method == "POST":

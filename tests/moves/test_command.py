@@ -7,11 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.inspect.command_line import KubeTarget
-from provisioner.model.volume_move import MoveTarget
-from provisioner.moves import command, plan
+from provisioner.model.volume_move import MoveTarget, VolumeMove
+from provisioner.moves import command, plan, wish_rules
 from provisioner.moves.wish_rules import Wish
 from tests.moves.conftest import Run
 from tests.moves.fake_cluster import (
@@ -173,6 +174,74 @@ async def test_a_dry_run_that_somebody_deletes_is_told(cluster: FakeCluster, run
     assert "was deleted by somebody before its plan was made" in done.stderr
 
 
+# -- the pods are stopped by the move; the volume stays
+
+
+async def test_with_scale_down_the_move_stops_the_pods_and_nobody_is_told_to(
+    cluster: FakeCluster, run: Run
+):
+    stops = "StatefulSet web is scaled from 3 to 1, and back after the swap"
+    plan = PLANNED["plan"] | {"pods": ["web-1", "web-2"], "stops": [stops]}
+    web = {"kind": "StatefulSet", "name": "web", "uid": "w", "scaleTo": 1, "replicas": 3}
+    cluster.plan = PLANNED | {"plan": plan}
+    cluster.way[0] = cluster.plan
+    cluster.way[1] = {"phase": "Held", "consumers": [web]}
+    cluster.way[-1] = {**cluster.way[-1], "consumers": [web | {"isBack": True}]}
+    done = await run(CLAIM, *TO_B, "--scale-down", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert all(each["spec"]["consumers"] == {"policy": "ScaleDown"} for each in cluster.bodies)
+    assert f"  - {stops}" in done.stdout
+    assert cluster.asked("GET", "pods") == []
+    told = done.stdout.splitlines()
+    assert told.count("StatefulSet web is scaled from 3 to 1") == 1
+    assert told[-2].startswith("StatefulSet web is scaled back to 3")
+    assert "start its pods again" not in told[-1]
+
+
+async def test_with_form_the_move_asks_for_csi(cluster: FakeCluster, run: Run):
+    done = await run(CLAIM, "--form", "csi", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert [each["spec"]["to"] for each in cluster.bodies] == [{"form": "csi"}] * 2
+
+
+@pytest.mark.parametrize("words", [("--form", "csi"), (*TO_B, "--scale-down")])
+async def test_an_option_that_an_older_crd_does_not_know_is_refused_before_anything_is_made(
+    words: tuple[str, ...], cluster: FakeCluster, run: Run
+):
+    cluster.knows = {"claimName", "to", "keepSource", "dryRun", "abort"}
+    cluster.knows_of_to = {"zone"}
+    done = await run(CLAIM, *words, "--yes")
+
+    assert (done.exit_code, cluster.moves) == (1, {})
+    assert "the CRD of VolumeMoves in this cluster is older" in done.stderr
+    assert "unknown field" in done.stderr
+    assert (await run(CLAIM, *TO_B, "--yes")).exit_code == 0
+
+
+async def test_a_move_that_waits_for_somebody_is_not_taken_for_one_that_scales_down(
+    cluster: FakeCluster, run: Run
+):
+    cluster.put("other", {"phase": "Held"})
+    done = await run(CLAIM, *TO_B, "--scale-down", "--yes")
+
+    assert (done.exit_code, cluster.bodies) == (1, [])
+    assert "leave --scale-down out to follow it" in done.stderr
+
+
+async def test_who_scales_down_and_who_waits_name_two_moves(cluster: FakeCluster):
+    to = MoveTarget(zone="us-east-1b")
+    waits, scales = Wish(NAMESPACE, "data", to), Wish(NAMESPACE, "data", to, scale_down=True)
+    made = wish_rules.body(waits, "mine")
+
+    assert wish_rules.name_of(waits, "u", ()) != wish_rules.name_of(scales, "u", ())
+    assert wish_rules.is_made_of(msgspec.convert(made, VolumeMove), made)
+    assert not wish_rules.is_made_of(
+        msgspec.convert(made, VolumeMove), wish_rules.body(scales, "mine")
+    )
+
+
 # -- bad input: one sentence, and nothing is made
 
 
@@ -244,6 +313,7 @@ async def test_reviews_of_access_that_fail_stop_nobody(cluster: FakeCluster, run
         (("--resume", "a", "--abort", "a"), "--resume and --abort exclude each other"),
         (("--abort", "a", *TO_B), "--abort takes the name of a VolumeMove alone"),
         (("--resume", "a", "--yes"), "leave --yes out"),
+        (("--resume", "a", "--scale-down"), "leave --scale-down out"),
         ((CLAIM, *TO_B, "-o", "json"), "-o json is for the list"),
         (("sts/web", *TO_B), "claims are moved one by one, no sts"),
         (("node", "a", *TO_B), "this command is for claims, not for a node"),

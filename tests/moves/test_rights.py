@@ -50,13 +50,9 @@ async def test_the_role_is_what_the_command_asks(cluster: FakeCluster, run: Run)
 
 async def test_what_may_not_be_read_is_told_and_stops_nobody(cluster: FakeCluster, run: Run):
     cluster.plan = PLANNED | {"plan": PLANNED["plan"] | {"pods": ["web-0"]}}
-    cluster.faults = [
-        Fault("GET", kind, 403, message=f"cannot read {kind}")
-        for kind in ("pods", "resourcequotas")
-    ]
+    cluster.faults = [Fault("GET", "pods", 403, message="cannot read pods")]
     done = await run("shop/data", "--to-zone", "us-east-1b", "--dry-run")
 
     assert done.exit_code == 0
     assert "Pod web-0 stops" in done.stdout
-    for what in ("get pods", "list resourcequotas"):
-        assert f"could not read {what}" in done.stderr
+    assert "could not read get pods" in done.stderr

@@ -1,4 +1,4 @@
-"""Plans, progress and interference as they are told."""
+"""Plans, progress and owners as they are told."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ import pytest
 
 from provisioner.inspect.terminal import screen
 from provisioner.model.document import Document
-from provisioner.model.volume_move import STAGES, MovePlan, Phase, VolumeMove
-from provisioner.moves import interference_rules, plan_words, progress_words
+from provisioner.model.volume_move import STAGES, Phase, VolumeMove
+from provisioner.moves import owner_rules, plan_words, progress_words
 from provisioner.moves.display import Display
-from provisioner.moves.interference_rules import Owner, ResourceQuota
+from provisioner.moves.owner_rules import Owner
 from tests.moves.fake_cluster import PLANNED, SHAPE
 
 
-def a_move(phase: str = "", **status: Any) -> VolumeMove:
+def a_move(phase: str = "", spec: Any = None, **status: Any) -> VolumeMove:
     meta = {"name": "mine", "namespace": "shop", "uid": "u"}
-    spec = {"claimName": "data", "to": {"zone": "us-east-1b"}}
-    body = {"metadata": meta, "spec": spec, "status": PLANNED | {"phase": phase} | status}
+    wish = {"claimName": "data", "to": {"zone": "us-east-1b"}}
+    body = {
+        "metadata": meta,
+        "spec": wish | (spec or {}),
+        "status": PLANNED | {"phase": phase} | status,
+    }
     return msgspec.convert(body, VolumeMove)
 
 
-def told(move: VolumeMove, *stops: str, interferes: tuple[str, ...] = ()) -> str:
-    return "\n".join(plan_words.lines(move, stops, interferes, width=80))
+def told(move: VolumeMove, *stops: str) -> str:
+    return "\n".join(plan_words.lines(move, stops, width=80))
 
 
 def test_a_plan_compares_what_is_there_with_what_comes():
@@ -42,13 +46,13 @@ def test_a_plan_compares_what_is_there_with_what_comes():
     assert "throughput" not in rows
 
 
-def test_a_plan_says_what_stops_and_what_would_interfere():
+def test_a_plan_says_what_stops_and_by_whom():
     plan = PLANNED["plan"] | {"pods": ["web-0", "web-1"]}
-    text = told(a_move("Planned", plan=plan), "to stop: kubectl", interferes=("Argo CD keeps it",))
+    text = told(a_move("Planned", plan=plan), "to stop: kubectl")
 
     assert "Pods web-0 and web-1 stop for as long as" in text
     assert "\n  - to stop: kubectl\n" in text
-    assert "This would interfere:\n  - Argo CD keeps it" in text
+    assert "The move waits until you stop them:" in text
     assert "No pod uses the claim now" in told(a_move("Planned"))
 
 
@@ -76,7 +80,7 @@ def test_the_owner_of_pods_is_stopped_and_started_by_commands_to_copy():
         Owner("Pod", "toolbox"),
     ]
 
-    sentences = [*interference_rules.how_to_stop(owners, "shop")]
+    sentences = [*owner_rules.how_to_stop(owners, "shop")]
     scale = "kubectl -n shop scale"
 
     assert sentences == [
@@ -87,53 +91,58 @@ def test_the_owner_of_pods_is_stopped_and_started_by_commands_to_copy():
     ]
 
 
-@pytest.mark.parametrize(
-    ("meta", "keeper"),
-    [
-        ({"annotations": {"argocd.argoproj.io/tracking-id": "shop:apps/StatefulSet:web"}}, "Argo"),
-        ({"labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}, "Flux"),
-        ({"labels": {"app.kubernetes.io/instance": "shop"}}, ""),
-    ],
-)
-def test_whoever_keeps_the_owner_as_it_is_would_interfere(meta: dict[str, Any], keeper: str):
-    body = {"metadata": {"name": "web"} | meta, "spec": {"replicas": 3}}
-    found = interference_rules.owner(msgspec.convert(body, Document), "StatefulSet")
-    sentences = [*interference_rules.of_owners([found])]
-
-    assert found.replicas == 3
-    assert [each.startswith(keeper) for each in sentences] == ([True] if keeper else [])
-
-
-def test_a_daemon_set_starts_its_pods_again():
-    (sentence,) = interference_rules.of_owners([Owner("DaemonSet", "agent")])
+def test_a_daemon_set_is_deleted_as_it_starts_its_pods_again():
+    (sentence,) = owner_rules.how_to_stop([Owner("DaemonSet", "agent")], "shop")
 
     assert "starts its pods again at once" in sentence
 
 
-BY_CLASS = "slow.storageclass.storage.k8s.io/"
+def test_the_replicas_of_an_owner_are_those_that_it_asks_for():
+    body = {"metadata": {"name": "web"}, "spec": {"replicas": 3}}
+
+    assert owner_rules.owner(msgspec.convert(body, Document), "StatefulSet").replicas == 3
 
 
-@pytest.mark.parametrize(
-    ("hard", "used", "target", "told_of"),
-    [
-        ({"requests.storage": "50Gi"}, {"requests.storage": "45Gi"}, {"sizeGiB": 30}, 1),
-        ({"requests.storage": "50Gi"}, {"requests.storage": "40Gi"}, {"sizeGiB": 30}, 0),
-        ({"requests.storage": "20Gi"}, {"requests.storage": "20Gi"}, {}, 0),
-        ({f"{BY_CLASS}persistentvolumeclaims": "0"}, {}, {"storageClassName": "slow"}, 1),
-        ({f"{BY_CLASS}requests.storage": "20Gi"}, {}, {"storageClassName": "slow"}, 0),
-        ({"count/pods": "0"}, {}, {"sizeGiB": 900}, 0),
-    ],
-)
-def test_a_quota_without_room_for_the_new_claim_would_interfere(
-    hard: dict[str, str], used: dict[str, str], target: dict[str, Any], told_of: int
-):
-    status = {"metadata": {"name": "cap"}, "status": {"hard": hard, "used": used}}
-    plan = msgspec.convert({"source": SHAPE, "target": SHAPE | target}, MovePlan)
-    quota = msgspec.convert(status, ResourceQuota)
-    sentences = [*interference_rules.of_quotas([quota], plan)]
+SCALES: dict[str, Any] = {"claimName": "data", "consumers": {"policy": "ScaleDown"}}
+STOPS = "StatefulSet web is scaled from 3 to 1, and back after the swap"
 
-    assert len(sentences) == told_of
-    assert all("ResourceQuota cap allows" in each for each in sentences)
+
+def test_a_plan_that_scales_down_names_the_owners_and_asks_for_no_commands():
+    plan = PLANNED["plan"] | {"pods": ["web-1", "web-2"], "stops": [STOPS]}
+    text = told(a_move("Planned", SCALES, plan=plan))
+
+    assert "Pods web-1 and web-2 stop for as long as a snapshot" in text
+    assert f"The move stops them:\n  - {STOPS}\n" in text
+    assert "you stop" not in text
+    assert "start its pods again" not in progress_words._done(a_move("Done", SCALES, plan=plan))
+    assert "start its pods again" in progress_words._done(a_move("Done", plan=plan))
+
+
+def test_a_plan_of_another_form_says_that_the_volume_stays():
+    plan = PLANNED["plan"] | {"target": SHAPE, "keepsVolume": True, "pods": ["web-0"]}
+    text = told(a_move("Planned", plan=plan), "to stop: kubectl")
+
+    rows = [line.split() for line in text.splitlines()]
+    assert ["volume", "vol-1", "the", "same"] in rows
+    assert ["form", "in-tree", "CSI"] in rows
+    assert "nothing is copied" in text
+    assert "for as long as the exchange takes, which is seconds." in text
+    assert "PersistentVolume pv-1 is kept for 168h, then it is deleted; the volume stays" in text
+    assert "snapshot" not in text
+
+
+def test_what_became_of_an_owner_is_said_once_it_is_known():
+    web = {"kind": "StatefulSet", "name": "web", "uid": "w", "scaleTo": 1}
+    scaled = web | {"replicas": 3}
+
+    def said(*consumers: Any) -> list[str]:
+        return [*progress_words.consumers(a_move("Held", consumers=list(consumers)))]
+
+    assert said() == said(web) == []
+    assert said(scaled) == ["StatefulSet web is scaled from 3 to 1"]
+    back = said(scaled | {"isBack": True})
+    assert back[:1] == said(scaled)
+    assert back[1].startswith("StatefulSet web is scaled back to 3")
 
 
 def test_every_phase_has_a_sentence_or_an_end():

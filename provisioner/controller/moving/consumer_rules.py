@@ -110,6 +110,20 @@ def merged(known: Sequence[MoveConsumer], found: Sequence[MoveConsumer]) -> list
     return [*known, *(each for each in found if each.uid not in have)]
 
 
+def lowered(
+    consumer: MoveConsumer, found: Sequence[MoveConsumer], workload: Workload | None
+) -> MoveConsumer:
+    """A known owner, to be scaled as far as its pods require by now; what it had stays recorded."""
+    rest = min((each.scale_to for each in found if each.uid == consumer.uid), default=None)
+    if rest is None or rest >= consumer.scale_to:
+        return consumer
+    lower = structs.replace(consumer, scale_to=rest)
+    if workload is None or consumer.replicas is None or workload.replicas != consumer.scale_to:
+        return lower
+    # It is as the move has left it: another request of ours, and nobody else's number.
+    return structs.replace(lower, generation=workload.metadata.generation)
+
+
 def stopping(consumers: Sequence[Consumer]) -> list[str]:
     """The names of the pods that stop: those that use the claim, and the replicas above them."""
     names = {each.name for each in consumers}
@@ -123,19 +137,22 @@ def stopping(consumers: Sequence[Consumer]) -> list[str]:
     return sorted(names)
 
 
-def notes(consumers: Sequence[Consumer], *, scales_down: bool) -> list[str]:
-    """What a human should know of the owners before the move."""
+def notes(consumers: Sequence[Consumer]) -> list[str]:
+    """What whoever scales the owners down by hand should know before the move."""
     if not consumers:
         return []
-    if not scales_down:
-        used = listed([each.name for each in consumers], "and")
-        said = [f"it waits until pods {used} are gone: scale their owner down"]
-        deleting = {
-            each.workload.name
-            for each in consumers
-            if each.workload is not None and each.workload.deletes_claims
-        }
-        return said + [_deletes_claims(name) for name in sorted(deleting)]
+    used = listed([each.name for each in consumers], "and")
+    said = [f"it waits until pods {used} are gone: scale their owner down"]
+    deleting = {
+        each.workload.name
+        for each in consumers
+        if each.workload is not None and each.workload.deletes_claims
+    }
+    return said + [_deletes_claims(name) for name in sorted(deleting)]
+
+
+def stops(consumers: Sequence[Consumer]) -> list[str]:
+    """Which owners the move scales down, and which pods stop for that alone; sentences."""
     now = {
         each.owner.uid: each.workload.replicas
         for each in consumers
@@ -166,7 +183,7 @@ def next_stop(consumer: MoveConsumer, workload: Workload | None) -> ScaleDown | 
     if workload.deletes_claims:
         return GiveUp(_deletes_claims(consumer.name))
     generation = workload.metadata.generation
-    if consumer.replicas == workload.replicas and consumer.generation == generation:
+    if consumer.replicas is not None and consumer.generation == generation:
         return ScaleDown(consumer)
     if consumer.times >= _MOST_TIMES:
         return GiveUp(
@@ -183,11 +200,27 @@ def next_stop(consumer: MoveConsumer, workload: Workload | None) -> ScaleDown | 
     )
 
 
-def is_to_come_back(consumer: MoveConsumer, workload: Workload | None) -> bool:
-    """Whether an owner is as the move has left it; what others have set since stays."""
+def may_be_scaled_yet(consumer: MoveConsumer, workload: Workload | None) -> bool:
+    """Whether it is unchanged since it was recorded: a lost request to scale it may come yet."""
     return (
         workload is not None
         and workload.uid == consumer.uid
-        and consumer.replicas is not None
-        and workload.replicas == consumer.scale_to
+        and workload.metadata.generation == consumer.generation
+        and workload.replicas == consumer.replicas
+    )
+
+
+def is_owed(consumers: Sequence[MoveConsumer]) -> bool:
+    """Whether an owner has not got its replicas back."""
+    return any(each.replicas is not None and not each.is_back for each in consumers)
+
+
+def is_to_come_back(consumer: MoveConsumer, workload: Workload | None) -> bool:
+    """Whether an owner is as the move has left it; what others have set since stays."""
+    if workload is None or workload.uid != consumer.uid or consumer.replicas is None:
+        return False
+    # Recorded to be scaled further down (see ``lowered``), and not carried out.
+    is_half_way = workload.metadata.generation == consumer.generation
+    return workload.replicas == consumer.scale_to or (
+        is_half_way and workload.replicas != consumer.replicas
     )

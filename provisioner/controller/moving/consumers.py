@@ -59,7 +59,7 @@ class Consumers:
         known = rules.merged(move.told.consumers, found)
         for at, each in enumerate(known):
             workload = await self._read(each.kind, each.name, move.metadata.namespace)
-            step = rules.next_stop(each, workload)
+            step = rules.next_stop(rules.lowered(each, found, workload), workload)
             if workload is None or step is None:
                 continue
             if isinstance(step, rules.ScaleDown):
@@ -70,13 +70,21 @@ class Consumers:
             return step
         return None
 
-    async def bring_back(self, move: VolumeMove) -> VolumeMove:
-        """Give the owners the numbers of replicas that they had."""
+    async def bring_back(self, move: VolumeMove, *, is_settled: bool) -> VolumeMove:
+        """Give the owners the numbers of replicas that they had.
+
+        Args:
+            move: whose owners they are.
+            is_settled: no request of before can come any more; until then, an owner that one could
+                still scale down is left for later (see ``rules.is_owed``).
+        """
         known = list(move.told.consumers)
         for at, each in enumerate(known):
             if each.replicas is None or each.is_back:
                 continue
             workload = await self._read(each.kind, each.name, move.metadata.namespace)
+            if not is_settled and rules.may_be_scaled_yet(each, workload):
+                continue
             if workload is not None and rules.is_to_come_back(each, workload):
                 await self._scale(each, workload, each.replicas)
             known[at] = structs.replace(each, is_back=True)

@@ -104,9 +104,9 @@ class MoveVolumes:
             if not saved.deleting:
                 await self._record.remove_volume_object(saved)
             return Later(_GONE_SOON_S)  # the volume is deleted once no object names it
-        if known:
-            await self._delete(known)
+        if known and await self._delete(known):
             return None
+        # EC2 may not know yet what it has just made: a deletion is then answered as for nothing.
         if move.uid in self._certain:
             return None
         return await self._look_and_delete(move)
@@ -122,8 +122,11 @@ class MoveVolumes:
             return None
         return Later(LOOK_AGAIN_S)
 
-    async def _delete(self, volume_id: str) -> None:
-        await self._volumes.delete(volume_id, gate=lambda: self._caches.nobody_names(volume_id))
+    async def _delete(self, volume_id: str) -> bool:
+        """Whether there was such a volume."""
+        return await self._volumes.delete(
+            volume_id, gate=lambda: self._caches.nobody_names(volume_id)
+        )
 
     def _is_going(self, uid: str) -> bool:
         move = self._caches.move(uid)

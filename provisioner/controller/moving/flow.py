@@ -7,7 +7,7 @@ that any process can go on; moves are few, and caches are only asked for what wa
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import assert_never
+from typing import Any, assert_never
 
 import msgspec
 import structlog
@@ -22,7 +22,7 @@ from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import AUTOSCALERS, CLAIMS, RESOURCE_QUOTAS
+from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
@@ -40,6 +40,8 @@ _WORTH_TELLING_S = 10.0
 _UNTAKEN_S = 600.0
 _SLOWEST_S = 60.0
 _AGAIN_AT_MOST_S = 3600.0
+# The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
+_LATEST_REQUEST_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -166,7 +168,7 @@ class Mover:
                 await self._record.advance(
                     move,
                     Phase.PLANNED,
-                    "; ".join(plan.notes),
+                    "; ".join([*plan.stops, *plan.notes]),
                     plan=msgspec.to_builtins(plan),
                     source=msgspec.to_builtins(source),
                     request=msgspec.to_builtins(request),  # None: the volume stays
@@ -178,7 +180,7 @@ class Mover:
 
     async def _facts(self, move: VolumeMove) -> plan_rules.Facts:
         client, namespace = self._services.client, move.metadata.namespace
-        claim = await find(client, CLAIMS, move.spec.claim_name, namespace)
+        claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
         name = claim.spec.volume_name if claim is not None else ""
         found = await self._record.persistent_volume(name)
         volume_id = found.volume_id(self._driver) if found is not None else None
@@ -233,7 +235,7 @@ class Mover:
             case phase_rules.Undo():
                 return await self._abort(move, step)
             case phase_rules.GoOn() if move.keeps_volume:
-                return await self._begin_swap_of_form(move)
+                return await self._begin_swap_of_form(move, old)
             case phase_rules.GoOn():
                 await self._record.advance(move, Phase.SNAPSHOTTING)
                 self._snapshots.begin(move.uid)
@@ -275,16 +277,24 @@ class Mover:
             namesakes=namesakes,
         )
 
-    async def _begin_swap_of_form(self, move: VolumeMove) -> Next:
+    async def _begin_swap_of_form(self, move: VolumeMove, old: PersistentVolume) -> Next:
         """All is known of a volume that stays; while it can be aborted, its object is tried out."""
         claim = await self._record.claim(move)
         broken = phase_rules.broken(_source(move), claim)
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
         await self._record.try_volume_object(move)
-        volume_id, record = _source(move).volume_id, phase_rules.record(claim)
-        await self._record.advance(move, Phase.SWAPPING, volume=volume_id, claim=record)
+        body = form_rules.with_policy_of(move.told.persistent_volume or {}, old)
+        volume_id = _source(move).volume_id
+        await self._write_swap(move, claim, old, volume=volume_id, persistentVolume=body)
         return AGAIN
+
+    async def _write_swap(
+        self, move: VolumeMove, claim: Document, old: PersistentVolume, **fields: Any
+    ) -> None:
+        source = msgspec.to_builtins(phase_rules.at_swap(_source(move), old))
+        record = phase_rules.record(claim)
+        await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
 
     async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
         await self._record.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
@@ -339,8 +349,7 @@ class Mover:
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
-        record = phase_rules.record(claim)
-        await self._record.advance(move, Phase.SWAPPING, volume=volume_id, claim=record)
+        await self._write_swap(move, claim, old, volume=volume_id)
         return AGAIN
 
     # -- the swap: it goes on to its end
@@ -355,7 +364,8 @@ class Mover:
         step = phase_rules.next_swap_step(move, old, claim, uses, new)
         match step:
             case phase_rules.Await(message=message):
-                return await self._wait_for_swap(move, uses, message)
+                in_the_way = uses if phase_rules.keeps_pods_away(move, claim) else ()
+                return await self._wait_for_swap(move, in_the_way, message)
             case phase_rules.Swapped():
                 await self._record.advance(move, Phase.CLEANING)
             case phase_rules.Retain():
@@ -398,7 +408,9 @@ class Mover:
                 assert_never(step)
 
     async def _clean(self, move: VolumeMove) -> Next:
-        source, move = _source(move), await self._consumers.bring_back(move)
+        source, move = _source(move), await self._bring_back(move)
+        if consumer_rules.is_owed(move.told.consumers):
+            return Later(_LOOK_AGAIN_S)
         if not move.keeps_volume:
             await self._snapshots.delete(move.told.snapshot)
         old = await self._record.persistent_volume(source.persistent_volume)
@@ -418,10 +430,10 @@ class Mover:
         if left_s > 0:
             return Later(min(left_s, _AGAIN_AT_MOST_S))
         old = await self._record.persistent_volume(source.persistent_volume)
+        if old is not None and phase_rules.is_to_be_released(source, old):
+            return Later(_LOOK_AGAIN_S)
         message = "the old volume was let go"
         if move.keeps_volume:
-            if old is not None and form_rules.is_to_be_released(source, old):
-                return Later(_LOOK_AGAIN_S)
             message = await self._remove_old_form(move, old)
         elif old is not None and phase_rules.may_let_source_go(source, old):
             await self._record.set_policy(old, source.reclaim_policy)
@@ -446,23 +458,24 @@ class Mover:
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
-        move = await self._consumers.bring_back(move)
+        move = await self._bring_back(move)
+        if consumer_rules.is_owed(move.told.consumers):
+            return Later(_LOOK_AGAIN_S)
         if phase_rules.has_made_nothing(move):
             await self._record.advance(move, Phase.ABORTED, move.told.message)
             return AGAIN
         waits = await self._volumes.undo(move)
         if waits is not None:
             return waits
-        snapshot_id = move.told.snapshot
-        if not snapshot_id:
-            found = await self._snapshots.find(move.uid)
-            if isinstance(found, Later):
-                return found
-            snapshot_id = found.snapshot_id if found is not None else ""
-        if snapshot_id:
-            await self._snapshots.delete(snapshot_id)
+        waits = await self._snapshots.delete_new(move.uid, move.told.snapshot)
+        if waits is not None:
+            return waits
         await self._record.advance(move, Phase.ABORTED, move.told.message)
         return AGAIN
+
+    async def _bring_back(self, move: VolumeMove) -> VolumeMove:
+        is_settled = _phase_age_s(move) >= _LATEST_REQUEST_S
+        return await self._consumers.bring_back(move, is_settled=is_settled)
 
     async def _ended(self, move: VolumeMove) -> Next:
         await self._record.release(move)

@@ -87,10 +87,10 @@ def of_same_volume(body: Json, old: Document) -> Json:
     }
 
 
-def is_to_be_released(source: MoveSource, old: PersistentVolume) -> bool:
-    """Whether the binder has not seen yet that the claim of the old PersistentVolume is gone."""
-    holder = old.spec.claim_ref
-    return old.phase == "Bound" and holder is not None and holder.uid == source.claim_uid
+def with_policy_of(body: Json, old: PersistentVolume) -> Json:
+    """The new PersistentVolume with the policy that the old one has at the swap."""
+    policy = {"persistentVolumeReclaimPolicy": old.reclaim_policy}
+    return body | {"spec": body["spec"] | policy}
 
 
 def may_remove(source: MoveSource, old: PersistentVolume, new: PersistentVolume | None) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.controller.moving.consumer_rules import Consumer, to_scale
-from provisioner.model.claim import Claim
+from provisioner.model.claim import Claim, LabelledClaim
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.resource_quota import ResourceQuota
@@ -77,7 +77,7 @@ def _number(text: str) -> int:
 
 
 def notes(
-    consumers: Sequence[Consumer], claim: Claim, autoscalers: Sequence[Autoscaler]
+    consumers: Sequence[Consumer], claim: LabelledClaim, autoscalers: Sequence[Autoscaler]
 ) -> list[str]:
     """Who may scale up what the move needs scaled down, or create the claim first."""
     said = []

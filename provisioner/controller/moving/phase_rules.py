@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.claim import (
     BETA_STORAGE_CLASS,
@@ -309,6 +311,11 @@ def _of_another(move: VolumeMove, claim: Document) -> SwapStep:
     )
 
 
+def keeps_pods_away(move: VolumeMove, claim: Document | None) -> bool:
+    """Whether pods are in the way of the swap: they have another claim than the one to come."""
+    return claim is not None and claim.spec.get("volumeName") != move.persistent_volume_name
+
+
 def record(claim: Document) -> str:
     """All of a claim that is written again, as JSON."""
     meta = claim.metadata
@@ -388,6 +395,20 @@ def kept(move: VolumeMove, source: MoveSource, until: str) -> str:
         f"PersistentVolume {source.persistent_volume} keeps the old volume {source.volume_id} "
         f"until {until}"
     )
+
+
+def at_swap(source: MoveSource, old: PersistentVolume) -> MoveSource:
+    """The source with the policy that it has now, before the move sets Retain.
+
+    The move may have waited for days; whoever has set Retain since wants the volume kept.
+    """
+    return structs.replace(source, reclaim_policy=old.reclaim_policy)
+
+
+def is_to_be_released(source: MoveSource, old: PersistentVolume) -> bool:
+    """Whether the binder has not seen yet that the claim of the old PersistentVolume is gone."""
+    holder = old.spec.claim_ref
+    return old.phase == "Bound" and holder is not None and holder.uid == source.claim_uid
 
 
 def may_let_source_go(source: MoveSource, old: PersistentVolume | None) -> bool:

@@ -15,7 +15,7 @@ from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
-from provisioner.model.claim import CLAIM_KIND, Claim
+from provisioner.model.claim import CLAIM_KIND, Claim, LabelledClaim
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
@@ -62,7 +62,7 @@ class Facts:
     """
 
     move: VolumeMove
-    claim: Claim | None
+    claim: LabelledClaim | None
     persistent_volume: PersistentVolume | None
     document: Document | None
     volume: Volume | None
@@ -125,6 +125,7 @@ def examine(
             source=before,
             target=target,
             pods=_stopping(facts),
+            stops=_stops(facts),
             notes=_notes(facts, before, target),
         ),
         source,
@@ -160,6 +161,7 @@ def _in_other_form(
         target=shape,
         keeps_volume=True,
         pods=_stopping(facts),
+        stops=_stops(facts),
         notes=[stays, *_notes(facts, shape, shape)],
     )
     body = form_rules.of_same_volume(with_volume(body, volume), document)
@@ -270,6 +272,10 @@ def _stopping(facts: Facts) -> list[str]:
     if facts.move.scales_down:
         return consumer_rules.stopping(facts.consumers)
     return [each.name for each in facts.consumers]
+
+
+def _stops(facts: Facts) -> list[str]:
+    return consumer_rules.stops(facts.consumers) if facts.move.scales_down else []
 
 
 def _class(facts: Facts, driver: str) -> ReadClass | Refuse:
@@ -425,7 +431,8 @@ def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
             f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
             "are, so move these too"
         )
-    notes += consumer_rules.notes(facts.consumers, scales_down=facts.move.scales_down)
+    if not facts.move.scales_down:
+        notes += consumer_rules.notes(facts.consumers)
     if facts.claim is not None:
         notes += interference_rules.notes(facts.consumers, facts.claim, facts.autoscalers)
     read = facts.read_class

@@ -102,13 +102,32 @@ class MoveSnapshots:
         now_s = clock.now_s()
         return now_s - self._looking_since_s.setdefault(uid, now_s)
 
-    async def delete(self, snapshot_id: str) -> None:
-        """Delete it; one that is gone counts as deleted.
+    async def delete(self, snapshot_id: str) -> bool:
+        """Delete it; whether there was such a snapshot.
 
         Raises:
             StorageError: EC2 refuses it, or its answer was lost.
         """
-        await self._snapshots.delete(snapshot_id)
+        return await self._snapshots.delete(snapshot_id)
+
+    async def delete_new(self, uid: str, snapshot_id: str) -> Later | None:
+        """Delete the snapshot of a move that may just have been taken; None once there is none.
+
+        Args:
+            uid: of the move.
+            snapshot_id: its snapshot, "" if none is known.
+
+        Raises:
+            StorageError: EC2 refuses it, or its answer was lost.
+        """
+        if snapshot_id and await self.delete(snapshot_id):
+            return None
+        # EC2 may not know yet what it has just made: a deletion is then answered as for nothing.
+        found = await self.find(uid)
+        if isinstance(found, EbsSnapshot):
+            await self.delete(found.snapshot_id)
+            return None
+        return found
 
 
 def lost(snapshot: EbsSnapshot | None, snapshot_id: str) -> StorageError:

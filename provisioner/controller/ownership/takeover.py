@@ -48,7 +48,7 @@ class Takeover:
     def begin(
         self, claims: Iterable[Claim], *, from_stranger: bool, ended_s_ago: float = 0.0
     ) -> None:
-        """Note claims that exist when we take over.
+        """Note claims that exist when we take over, and have no volume for good.
 
         Args:
             claims: some of them, or all.
@@ -56,7 +56,7 @@ class Takeover:
             ended_s_ago: seconds since the last such controller has certainly ended.
         """
         self._ended_at_s = clock.now_s() - ended_s_ago
-        uids = {claim.uid for claim in claims}
+        uids = {claim.uid for claim in claims if not claim.spec.volume_name}
         self.claims |= uids
         if from_stranger:
             self._doubted |= uids

@@ -72,12 +72,13 @@ _TOGETHER_S = 5.0
 # After a restore of etcd, other informers may notice it themselves for this long.
 _RESTORE_HOLDS_S = 300.0
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
-# Indexes besides names.
+# Indexes besides names. Most claims have neither an attributes class nor a source.
 CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
     "uid": lambda claim: (claim.uid,),
-    "class": lambda claim: (claim.class_name,),
-    "attributes_class": lambda claim: (claim.attributes_class_name,),
-    "source": lambda claim: (claim.source_key,),
+    # A class changes nothing for a claim that has its volume, and nearly all have.
+    "class": lambda claim: () if claim.spec.volume_name else (claim.class_name,),
+    "attributes_class": lambda claim: filter(None, (claim.attributes_class_name,)),
+    "source": lambda claim: filter(None, (claim.source_key,)),
 }
 ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
     "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
@@ -104,11 +105,11 @@ log = structlog.get_logger(__name__)
 class Caches:
     """Informers of everything that the flows read.
 
-    The indexes: claims by ``uid``, ``class`` and ``attributes_class``, persistent volumes by
-    ``volume`` (under whichever driver they name it), attachments by ``persistent_volume``,
-    ``node`` and recorded ``volume``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``,
-    ``volume`` and ``class``, moves by ``uid`` and ``claim``. Of pods there are only those that are
-    pending and use claims; moves only if it ``follows_moves``.
+    The indexes: claims by ``uid``, ``class`` (those without a volume) and ``attributes_class``,
+    persistent volumes by ``volume`` (under whichever driver they name it), attachments by
+    ``persistent_volume``, ``node`` and recorded ``volume``, pods by ``claim``, contents by
+    ``snapshot_uid``, ``snapshot``, ``volume`` and ``class``, moves by ``uid`` and ``claim``. Of
+    pods there are only those that are pending and use claims; moves only if it ``follows_moves``.
 
     A kind that is not served at first is discovered later, at a steady pace, and followed from then
     on; its subscribers see all its objects as new.

@@ -20,7 +20,7 @@ from provisioner.model.claim import CLAIM_KIND, SNAPSHOT_KIND, Claim
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Outcome, Reason
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 from provisioner.model.volume_snapshot import SOURCE_FINALIZER, VolumeSnapshot
 
 SWEEP_S = 300.0
@@ -115,7 +115,7 @@ class SourceFinalizers:
         were removed meanwhile, which the API server refuses for what is being deleted.
         """
         kind, _, key = source_key.partition(" ")
-        found: KubeObject | None = None
+        found: UnlabelledObject | None = None
         if source_key not in self._unsure:
             found = self._source(kind, key)
         if found is None:
@@ -130,7 +130,7 @@ class SourceFinalizers:
         await self._patch(kind, found, [*kept, finalizer] if is_on else kept)
         return True
 
-    async def _patch(self, kind: str, found: KubeObject, finalizers: list[str]) -> None:
+    async def _patch(self, kind: str, found: UnlabelledObject, finalizers: list[str]) -> None:
         meta, client, merge = found.metadata, self._client, Patch.MERGE
         name, namespace = meta.name, meta.namespace
         body = {"metadata": {"resourceVersion": meta.resource_version, "finalizers": finalizers}}
@@ -143,7 +143,7 @@ class SourceFinalizers:
                 await client.patch(VOLUME_SNAPSHOTS, name, body, kind=merge, namespace=namespace)
             )
 
-    async def _read(self, kind: str, key: str) -> KubeObject:
+    async def _read(self, kind: str, key: str) -> UnlabelledObject:
         namespace, _, name = key.partition("/")
         if kind == CLAIM_KIND:
             claim = await self._client.get(CLAIMS, name, namespace)
@@ -169,7 +169,7 @@ class SourceFinalizers:
         volume = await caches.persistent_volume(source.spec.volume_name)
         return volume is not None and not volume.volume_id(driver)
 
-    def _cached(self) -> Iterable[tuple[str, str, Iterable[KubeObject]]]:
+    def _cached(self) -> Iterable[tuple[str, str, Iterable[UnlabelledObject]]]:
         yield CLAIM_KIND, CLAIM_FINALIZER, list(self._caches.claims.values())
         yield SNAPSHOT_KIND, SOURCE_FINALIZER, list(self._caches.snapshots.values())
 

@@ -14,9 +14,9 @@ from provisioner.inspect.df.usage_rules import Usage
 from provisioner.inspect.orphans import orphan_plan_rules
 from provisioner.inspect.orphans.look import cluster_side, look, own_cluster_ids
 from provisioner.inspect.reading.gap_rules import AWS, Gap
-from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS
+from provisioner.kube.resources import LABELLED_CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS
 from provisioner.model import tags
-from provisioner.model.claim import Claim
+from provisioner.model.claim import LabelledClaim
 from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.errors import StorageError
 from provisioner.model.names import CLAIM_NAME, CLAIM_NAMESPACE
@@ -39,7 +39,7 @@ class _Objects:
     """What Kubernetes has; volumes by their ids, claims by their keys, contents by snapshot id."""
 
     volumes: Mapping[str, PersistentVolume]
-    claims: Mapping[str, Claim]
+    claims: Mapping[str, LabelledClaim]
     contents: Mapping[str, VolumeSnapshotContent]
     used: Mapping[str, Usage] = field(default_factory=dict)
 
@@ -103,7 +103,9 @@ async def billed_items(
 async def _objects(readers: Readers, driver: str, *, with_used: bool) -> _Objects:
     cluster = readers.cluster
     found, claims, contents = await asyncio.gather(
-        cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS), cluster.every(SNAPSHOT_CONTENTS)
+        cluster.every(PERSISTENT_VOLUMES),
+        cluster.every(LABELLED_CLAIMS),
+        cluster.every(SNAPSHOT_CONTENTS),
     )
     volumes = {volume_id: each for each in found if (volume_id := each.volume_id(driver))}
     wanted = {each.name for each in volumes.values()}
@@ -193,7 +195,7 @@ def _owner_of(volume_id: str, objects: _Objects) -> Owner:
     claim = objects.claims.get(f"{ref.namespace}/{ref.name}")
     if claim is None or ref.uid not in {claim.uid, ""}:
         return Owner(ref.namespace, ref.name)
-    return Owner(ref.namespace, ref.name, claim.class_name, claim.labels)
+    return Owner(ref.namespace, ref.name, claim.class_name, claim.metadata.labels or {})
 
 
 def _unread_item(volume_id: str, objects: _Objects) -> Item:

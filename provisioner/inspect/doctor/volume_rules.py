@@ -20,7 +20,7 @@ from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 from provisioner.model.node_affinity import names_zone
 from provisioner.model.persistent_volume import (
     PersistentVolume,
@@ -38,7 +38,7 @@ _PATIENT = frozenset({"kubernetes.io/pvc-protection", "kubernetes.io/pv-protecti
 
 
 def _stuck_deletions(seen: Evidence) -> Finding:
-    kinds: tuple[tuple[str, Iterable[KubeObject]], ...] = (
+    kinds: tuple[tuple[str, Iterable[UnlabelledObject]], ...] = (
         ("PersistentVolumeClaim", _not_of_others(seen)),
         (
             "PersistentVolume",

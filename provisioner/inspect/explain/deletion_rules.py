@@ -7,20 +7,20 @@ from provisioner.inspect.explain.chain_rules import Cause, Link, Proof, at
 from provisioner.inspect.explain.view_rules import View
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.inspect.shell_words import shell
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 
 # Longer than a pod may take to end as a rule, and than EC2 needs for a detachment.
 USUAL = timedelta(minutes=5)
 """How long a deletion may take before it is called late."""
 
 
-def is_late(view: View, obj: KubeObject) -> bool:
+def is_late(view: View, obj: UnlabelledObject) -> bool:
     """Whether the deletion takes longer than it should, so that it no longer only waits."""
     began = deleted_at(obj)
     return began is not None and view.now - began > USUAL
 
 
-def foreign(kind: str, obj: KubeObject, known: Collection[str]) -> Link | None:
+def foreign(kind: str, obj: UnlabelledObject, known: Collection[str]) -> Link | None:
     """A finalizer of neither this driver nor Kubernetes; None if there is none.
 
     Args:
@@ -45,7 +45,7 @@ def _finalizer(names: Collection[str]) -> str:
     return f"finalizer{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def late(kind: str, obj: KubeObject, by: str, remedy: str, command: str = "") -> Link:
+def late(kind: str, obj: UnlabelledObject, by: str, remedy: str, command: str = "") -> Link:
     """Its owner is known, and takes too long."""
     began = at(deleted_at(obj))
     minutes = USUAL.seconds // 60
@@ -63,7 +63,7 @@ def late(kind: str, obj: KubeObject, by: str, remedy: str, command: str = "") ->
     )
 
 
-def _finalizers(kind: str, obj: KubeObject) -> str:
+def _finalizers(kind: str, obj: UnlabelledObject) -> str:
     namespace = obj.metadata.namespace
     word = {"snapshot": "volumesnapshot"}.get(kind, kind)
     words = (word, obj.name, "jsonpath={.metadata.finalizers}")

@@ -12,7 +12,7 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.errors import Reason
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 from provisioner.model.modification import Modification
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PlacedVolume
@@ -272,7 +272,7 @@ class View:
         return not any(each.split(" ")[1:2] == [plural] for each in self.unread)
 
 
-def object_of(view: View) -> KubeObject | None:
+def object_of(view: View) -> UnlabelledObject | None:
     """The object that is asked about, None if it was not found."""
     match view.target.kind:
         case "pod":

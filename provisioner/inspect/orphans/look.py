@@ -16,7 +16,7 @@ from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.setup_kinds import DEPLOYMENTS
-from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
+from provisioner.kube.resources import LABELLED_CLAIMS, PERSISTENT_VOLUMES
 from provisioner.model import tags
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.names import CLUSTER_PREFIX
@@ -80,7 +80,9 @@ async def cluster_side(readers: Readers) -> ClusterSide:
     """
     cluster = Cluster(readers.cluster.client)  # nothing of an earlier look
     found, claims, deployments = await asyncio.gather(
-        cluster.every(PERSISTENT_VOLUMES), cluster.every(CLAIMS), cluster.every(DEPLOYMENTS)
+        cluster.every(PERSISTENT_VOLUMES),
+        cluster.every(LABELLED_CLAIMS),
+        cluster.every(DEPLOYMENTS),
     )
     if cluster.gaps:
         gap = cluster.gaps[0]

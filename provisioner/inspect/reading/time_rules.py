@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 
 
 def time_of(text: str | None) -> datetime | None:
@@ -13,6 +13,6 @@ def time_of(text: str | None) -> datetime | None:
         return None
 
 
-def deleted_at(obj: KubeObject) -> datetime | None:
+def deleted_at(obj: UnlabelledObject) -> datetime | None:
     """Since when an object is being deleted; None if it is not."""
     return time_of(obj.metadata.deletion_timestamp)

@@ -43,7 +43,7 @@ def test_a_stateful_set_keeps_the_replicas_below_that_of_the_claim():
     assert (found.kind, found.name, found.scale_to) == ("StatefulSet", "web", 1)
     assert found.replicas is None
     assert rules.stopping([of_set(1)]) == ["web-1", "web-2"]
-    (stops, more) = rules.notes([of_set(1)], scales_down=True)
+    (stops, more) = rules.stops([of_set(1)])
     assert stops == "StatefulSet web is scaled from 3 to 1, and back after the swap"
     assert "web-2 stop as well" in more
 
@@ -107,18 +107,19 @@ def test_the_plan_names_all_pods_that_stop():
     plan = planned(plans.facts(move, consumers=[of_set(1)])).plan
 
     assert plan.pods == ["web-1", "web-2"]
-    assert any("is scaled from 3 to 1" in note for note in plan.notes)
+    assert any("is scaled from 3 to 1" in each for each in plan.stops)
     assert not any("scale their owner down" in note for note in plan.notes)
 
 
 def test_whoever_scales_down_by_hand_is_warned_that_the_claims_would_go():
-    said = rules.notes([of_set(**DELETES)], scales_down=False)
+    said = rules.notes([of_set(**DELETES)])
 
     assert "waits until pods web-1 are gone" in said[0]
     assert "whenScaled to Retain first" in said[1]
-    assert len(rules.notes([of_set()], scales_down=False)) == 1
-    assert rules.notes([], scales_down=True) == []
-    assert rules.notes([of_set(replicas=1)], scales_down=True) == []
+    assert len(rules.notes([of_set()])) == 1
+    assert rules.notes([]) == []
+    assert rules.stops([]) == []
+    assert rules.stops([of_set(replicas=1)]) == []
 
 
 def test_an_owner_that_is_gone_is_not_scaled():
@@ -203,3 +204,43 @@ def test_only_the_owner_that_controls_a_pod_counts():
     assert found is not None
     assert (found.name, found.is_scaled) == ("b", True)
     assert ControlledPod().metadata.controller is None
+
+
+def test_an_owner_that_may_be_scaled_down_yet_is_not_given_up_before_that_is_over():
+    recorded = structs.replace(WEB, replicas=3, generation=4, times=1)
+
+    assert rules.may_be_scaled_yet(recorded, a_workload(generation=4))
+    assert not rules.may_be_scaled_yet(recorded, a_workload(replicas=1, generation=5))
+    assert not rules.may_be_scaled_yet(recorded, a_workload(generation=6))
+    assert not rules.may_be_scaled_yet(recorded, a_workload("other", generation=4))
+    assert not rules.may_be_scaled_yet(recorded, None)
+    assert rules.is_owed([recorded])
+    assert not rules.is_owed([WEB, structs.replace(recorded, is_back=True)])
+
+
+def test_a_replica_below_that_comes_to_use_the_claim_has_to_end_too():
+    """Replicas that share a claim: at the first look, web-0 was just being started again."""
+    scaled = structs.replace(WEB, replicas=3, generation=4, times=1)
+    now = a_workload(replicas=1, generation=5)
+    (found,) = rules.to_scale([of_set(0, replicas=1)])
+
+    lower = rules.lowered(scaled, [found], now)
+
+    assert lower == structs.replace(scaled, scale_to=0, generation=5)
+    assert rules.next_stop(lower, now) == ScaleDown(lower)
+    # Its number of before is kept, and comes back even if this is the last that was written.
+    assert rules.is_to_come_back(lower, now)
+    assert rules.is_to_come_back(lower, a_workload(replicas=0, generation=6))
+    assert not rules.is_to_come_back(lower, a_workload(replicas=1, generation=6))
+
+
+def test_what_the_pods_of_now_require_lowers_an_owner_and_never_raises_it():
+    recorded = structs.replace(WEB, replicas=3, generation=4, times=1)
+    (two,) = rules.to_scale([of_set(2)])
+    (none,) = rules.to_scale([of_set(0)])
+
+    assert rules.lowered(recorded, [two], a_workload(replicas=1)) == recorded
+    assert rules.lowered(recorded, [], a_workload(replicas=1)) == recorded
+    assert rules.lowered(recorded, [none], a_workload(generation=4)).generation == 4
+    other = structs.replace(none, uid="uid-other")
+    assert rules.lowered(recorded, [other], a_workload(replicas=1)) == recorded

@@ -265,10 +265,20 @@ def test_the_old_object_is_deleted_only_with_retain_and_while_the_new_one_names_
 
 
 def test_the_end_waits_until_the_binder_has_released_the_old_object():
-    assert form_rules.is_to_be_released(source(), the_old(phase="Bound"))
-    assert not form_rules.is_to_be_released(source(), the_old())
+    assert phase_rules.is_to_be_released(source(), the_old(phase="Bound"))
+    assert not phase_rules.is_to_be_released(source(), the_old())
     others = msgspec.convert({"claimUID": "another"}, MoveSource)
-    assert not form_rules.is_to_be_released(others, the_old(phase="Bound"))
+    assert not phase_rules.is_to_be_released(others, the_old(phase="Bound"))
+
+
+def test_the_same_volume_keeps_the_policy_that_it_has_at_the_swap():
+    made = planned(facts())
+    assert made.body["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+
+    kept = form_rules.with_policy_of(made.body, the_old("Retain"))
+
+    assert kept["spec"] == made.body["spec"] | {"persistentVolumeReclaimPolicy": "Retain"}
+    assert form_rules.with_policy_of(made.body, the_old("Delete")) == made.body
 
 
 def test_the_claim_is_created_again_as_it_was():

@@ -8,7 +8,7 @@ import pytest
 
 from provisioner.controller.moving import interference_rules as rules
 from provisioner.controller.moving.consumer_rules import Consumer
-from provisioner.model.claim import Claim
+from provisioner.model.claim import Claim, LabelledClaim
 from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume import GIB
 from provisioner.model.workload import Autoscaler, Workload
@@ -46,7 +46,7 @@ def marked(workload: Workload, **meta: Any) -> Workload:
 
 def notes(workload: Workload, *autoscalers: Autoscaler, number: int = 1) -> list[str]:
     consumer = Consumer(f"web-{number}", ("shop/data",), owner(), workload)
-    return rules.notes([consumer], a_claim(), autoscalers)
+    return rules.notes([consumer], LabelledClaim(), autoscalers)
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,25 @@ def test_the_old_volume_gets_its_policy_back_only_while_nobody_has_taken_it():
     assert not rules.may_let_source_go(source, other)
 
 
+def test_a_policy_that_was_set_since_the_plan_is_the_one_that_comes_back():
+    """Whoever sets Retain while the move waits wants the volume kept."""
+    source = a_move().told.source
+    assert source is not None
+
+    assert rules.at_swap(source, a_pv("Retain")).reclaim_policy == "Retain"
+    assert rules.at_swap(source, a_pv("Delete")) == source
+    assert not rules.may_let_source_go(rules.at_swap(source, a_pv()), a_pv())
+
+
+def test_an_owner_is_not_scaled_down_for_pods_that_may_have_the_new_volume():
+    move = a_move(claim=RECORDED)
+
+    assert rules.keeps_pods_away(move, a_claim(deletionTimestamp=DELETED_AT))
+    assert rules.keeps_pods_away(move, a_claim("sneaked", "pvc-full"))
+    assert not rules.keeps_pods_away(move, a_claim("new", NEW_PV, annotations={}))
+    assert not rules.keeps_pods_away(move, None)
+
+
 @pytest.mark.parametrize(
     ("phase", "is_sure"),
     [("Held", True), ("Snapshotting", False), ("Creating", False), ("", False)],

@@ -53,6 +53,14 @@ async def test_a_claim_that_came_later_has_nothing_to_be_found():
     assert not takeover.is_in_doubt(UNPINNED)
 
 
+async def test_a_claim_that_has_its_volume_is_not_noted():
+    with_volume = a_claim("other", uid="other", volume_name="pv-1")
+
+    takeover = took_over(Ec2(), with_volume, UNPINNED, from_stranger=True)
+
+    assert takeover.claims == {UNPINNED.uid}
+
+
 async def test_what_one_of_ours_has_made_in_the_pinned_zone_is_taken():
     assert await took_over(Ec2(MADE), PINNED).volume_of(PINNED) == MADE
 

@@ -10,16 +10,17 @@ import pytest
 from structlog.testing import capture_logs
 
 from provisioner.controller.shared import caches as caches_module
-from provisioner.controller.shared.caches import Caches
+from provisioner.controller.shared.caches import CLAIMS_BY, Caches
 from provisioner.kube import resources
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
-from provisioner.kube.store import SLICE
+from provisioner.kube.store import SLICE, Store
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
 from tests.builders import (
     DRIVER,
+    UID,
     a_claim,
     a_class,
     a_csi_node,
@@ -27,6 +28,7 @@ from tests.builders import (
     a_persistent_volume,
     an_attachment,
 )
+from tests.controller.full_zones import with_volume
 from tests.controller.services import Kube
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.kube.behind import Behind
@@ -232,3 +234,16 @@ def test_a_restored_etcd_that_one_kind_notices_has_all_kinds_listed():
         await asyncio.gather(following, return_exceptions=True)
 
     in_virtual_time(story)
+
+
+def test_a_claim_is_found_by_its_class_until_it_has_its_volume() -> None:
+    store: Store[Claim] = Store(CLAIMS_BY)
+    store.observe(a_claim(annotations={}))
+
+    assert [each.name for each in store.keyed("class", "fast")] == ["data"]
+
+    store.observe(with_volume(a_claim(), "pv-1"))
+
+    assert store.keyed("class", "fast") == []
+    assert [each.name for each in store.keyed("uid", UID)] == ["data"]
+    assert store.keyed("source", "") == store.keyed("attributes_class", "") == []

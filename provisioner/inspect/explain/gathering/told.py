@@ -10,7 +10,7 @@ from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.kind_rules import Event
 from provisioner.inspect.reading.kinds import EVENTS
 from provisioner.model.errors import Reason
-from provisioner.model.meta import KubeObject
+from provisioner.model.meta import UnlabelledObject
 
 # Ours stands at the beginning of a message, and of what kubelet quotes of the node plugin.
 _OURS = re.compile(r"(?:^|desc = |: )([A-Z][A-Za-z]+): ")
@@ -72,7 +72,7 @@ def of_status(about: str, where: str, text: str, at: datetime | None = None) -> 
     return Said(about, where, text, reason=reason_in(text), at=at)
 
 
-async def about(cluster: Cluster, name: str, obj: KubeObject) -> tuple[Said, ...]:
+async def about(cluster: Cluster, name: str, obj: UnlabelledObject) -> tuple[Said, ...]:
     """The events of an object."""
     selector = f"involvedObject.uid={obj.uid}"
     namespace = obj.metadata.namespace or _OF_CLUSTER_WIDE

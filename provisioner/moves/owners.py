@@ -1,44 +1,26 @@
-"""Read who makes the pods of a claim, and the quotas of its namespace."""
-
-from collections.abc import Sequence
-from dataclasses import dataclass
+"""Read who makes the pods of a claim, for those who stop them by hand."""
 
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.model.volume_move import VolumeMove
-from provisioner.moves import interference_rules as rules
-from provisioner.moves.interference_rules import Owner
-from provisioner.moves.kinds import (
-    DEPLOYMENTS,
-    OWNED_PODS,
-    QUOTAS,
-    REPLICA_SETS,
-    STATEFUL_SETS,
-)
+from provisioner.moves import owner_rules as rules
+from provisioner.moves.kinds import DEPLOYMENTS, OWNED_PODS, REPLICA_SETS, STATEFUL_SETS
+from provisioner.moves.owner_rules import Owner
 
 
-@dataclass(frozen=True, slots=True)
-class Around:
-    """What is around a claim: how its pods are stopped, and who would interfere."""
+async def how_to_stop(cluster: Cluster, move: VolumeMove) -> list[str]:
+    """Commands for the pods of a plan; none if the move stops them itself.
 
-    stops: Sequence[str] = ()
-    interferes: Sequence[str] = ()
-
-
-async def look_around(cluster: Cluster, move: VolumeMove) -> Around:
-    """What a plan does not know. What may not be read is a gap of the cluster, and left out."""
+    What may not be read is a gap of the cluster, and left out.
+    """
     plan, namespace = move.told.plan, move.metadata.namespace
-    if plan is None:
-        return Around()
+    if plan is None or move.scales_down:
+        return []
     owners: dict[tuple[str, str], Owner] = {}
     for name in plan.pods:
         found = await _owner(cluster, name, namespace)
         if found is not None:
             owners[found.kind, found.name] = found
-    quotas = await cluster.every(QUOTAS, namespace=namespace)
-    return Around(
-        stops=list(rules.how_to_stop(owners.values(), namespace)),
-        interferes=[*rules.of_owners(owners.values()), *rules.of_quotas(quotas, plan)],
-    )
+    return list(rules.how_to_stop(owners.values(), namespace))
 
 
 async def _owner(cluster: Cluster, pod: str, namespace: str) -> Owner | None:

@@ -1,0 +1,265 @@
+"""Claims that get another volume while workloads have pods that use them (VolumeMove)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+from provisioner.model.volume_move import MoveTarget
+from provisioner.moves import wish_rules
+from provisioner.sandbox.api import ApiError
+from tests.cluster import hands
+from tests.cluster.hands import PVS, Json
+from tests.cluster.move_stories import MOVES, MoveStory
+from tests.cluster.source_stories import SIZE_GIB, storage
+
+
+class MoveUnderStatefulSet(MoveStory):
+    """The claim of a StatefulSet is moved once it is scaled down, and its next pod has it."""
+
+    def _names(self) -> Iterator[str]:
+        return (f"data-{self._set_of(number)}-0" for number in self.world.numbers)
+
+    @staticmethod
+    def _set_of(number: int) -> str:
+        return f"moved{number}"
+
+    @property
+    def set_name(self) -> str:
+        return self.name.removeprefix("data-").removesuffix("-0")
+
+    @property
+    def sets_path(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self.world.namespace}/statefulsets"
+
+    @property
+    def pod_path(self) -> str:
+        return f"{hands.pods_of(self.world.namespace)}/{self.set_name}-0"
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        template = self.pod_template(self.set_name)
+        claims = {
+            "metadata": {"name": "data"},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": self.slot.driver,
+                "resources": storage(SIZE_GIB),
+            },
+        }
+        spec = {
+            "serviceName": self.set_name,
+            "replicas": 1,
+            "selector": {"matchLabels": {"app": self.set_name}},
+            "template": template,
+            "volumeClaimTemplates": [claims],
+        }
+        await self.world.api.create(
+            self.sets_path, {"metadata": {"name": self.set_name}, "spec": spec}
+        )
+
+    async def tell(self) -> None:
+        async def attached() -> bool:
+            volume = (await self.volumes()).get(self.volume_id, {})
+            return bool(volume.get("Attachments"))
+
+        await self.until("the volume is attached", attached)
+        self.first_pod = (await self.world.api.get(self.pod_path))["metadata"]["uid"]
+        await self.move()
+
+    async def move(self) -> None:
+        """Have the claim moved while its pod is there."""
+        await self.ask()
+        await self.is_in("Held")
+        await self.scale(0)
+        await self.is_in("Done")
+        await self.scale(1)
+
+    async def scale(self, replicas: int) -> None:
+        spec = {"spec": {"replicas": replicas}}
+        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", spec)
+
+    async def check(self) -> None:
+        """Another pod, the same claim in the other zone; the old volume was attached only once."""
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["status"]["phase"] == "Bound", claim
+        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+        made = new["spec"]["csi"]["volumeHandle"]
+        volumes = await self.volumes()
+        assert volumes[made]["AvailabilityZone"] == self.there
+        assert not volumes[self.volume_id].get("Attachments")
+        assert len(await self.calls("AttachVolume", about=self.volume_id)) == 1
+        assert await self.snapshots() == {}
+
+        async def another_pod() -> bool:
+            with contextlib.suppress(ApiError):
+                pod = await self.world.api.get(self.pod_path)
+                return bool(pod["metadata"]["uid"] != self.first_pod)
+            return False
+
+        await self.until("another pod is there", another_pod)
+        self.check_log()
+
+    async def clear(self) -> None:
+        await hands.discard(self.world.api, f"{self.sets_path}/{self.set_name}")
+        await self.is_gone(self.pod_path)
+        await super().clear()
+
+
+class MoveScalesDown(MoveUnderStatefulSet):
+    """The StatefulSet of the claim is scaled down for its move, and back."""
+
+    async def move(self) -> None:
+        tracked = {"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "shop"}}}
+        await self.world.api.patch(f"{self.sets_path}/{self.set_name}", tracked)
+        await self.ask(consumers={"policy": "ScaleDown"})
+        move = await self.is_in("Done")
+        notes = move["status"]["plan"]["notes"]
+        assert any(f"Argo CD manages StatefulSet {self.set_name}" in note for note in notes), notes
+        (self.scaled,) = move["status"]["consumers"]
+        assert move["status"]["plan"]["pods"] == [f"{self.set_name}-0"]
+
+    async def check(self) -> None:
+        """It had one replica, and has it again."""
+        recorded = {"scaleTo": 0, "replicas": 1, "times": 1, "isBack": True}
+        assert self.scaled.items() >= recorded.items()
+        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
+        assert found["spec"]["replicas"] == 1
+        await super().check()
+
+
+class MoveScalesDownByCommand(MoveScalesDown):
+    """The same by `kubectl ebs move --scale-down`."""
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        claim = await self.world.api.get(self.claim_path)
+        to = MoveTarget(zone=self.there)
+        wish = wish_rules.Wish(self.world.namespace, self.name, to, scale_down=True)
+        self.move_name = wish_rules.name_of(wish, claim["metadata"]["uid"], ())
+
+    @property
+    def move_path(self) -> str:
+        return f"{MOVES}/namespaces/{self.world.namespace}/volumemoves/{self.move_name}"
+
+    async def move(self) -> None:
+        claim = f"pvc/{self.world.namespace}/{self.name}"
+        self.told = await self.run_move(claim, "--to-zone", self.there, "--scale-down", "--yes")
+        (self.scaled,) = (await self.is_in("Done"))["status"]["consumers"]
+
+    async def check(self) -> None:
+        """The plan named the owner; the end says that it is back."""
+        code, out, err = self.told
+        who = f"StatefulSet {self.set_name}"
+        assert code == 0, (out, err)
+        assert f"  - {who} is scaled from 1 to 0, and back after the swap" in out
+        assert f"\n{who} is scaled from 1 to 0\n" in out
+        assert f"\n{who} is scaled back to 1" in out
+        assert "start its pods again" not in out
+        await super().check()
+
+
+class MoveFought(MoveUnderStatefulSet):
+    """Somebody scales the StatefulSet up again each time: the move is undone, and says why."""
+
+    async def move(self) -> None:
+        fight = asyncio.create_task(self._fight())
+        try:
+            await self.ask(consumers={"policy": "ScaleDown"})
+            move = await self.is_in("Aborted")
+        finally:
+            fight.cancel()
+            await asyncio.gather(fight, return_exceptions=True)
+        self.message = move["status"]["message"]
+
+    async def _fight(self) -> None:
+        while True:
+            await self.scale(1)
+            await asyncio.sleep(0.2)
+
+    async def check(self) -> None:
+        """The claim has its old volume, the StatefulSet its replica, and nothing else is there."""
+        assert f"StatefulSet {self.set_name} was scaled down 3 times" in self.message
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["spec"]["volumeName"] == self.pv
+        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
+        assert found["spec"]["replicas"] == 1
+        old = await self.world.api.get(f"{PVS}/{self.pv}")
+        assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
+        assert set(await self.volumes()) == {self.volume_id}
+        assert await self.snapshots() == {}
+        self.check_log()
+
+    async def clear(self) -> None:
+        if await self._is_attached():
+            ec2 = self.world.hand.ec2
+            await asyncio.to_thread(ec2.detach_volume, VolumeId=self.volume_id, Force=True)
+            await self.until("it is detached by hand", self._is_detached)
+        await super().clear()
+
+    async def _is_attached(self) -> bool:
+        volume = (await self.volumes()).get(self.volume_id, {})
+        return bool(volume.get("Attachments"))
+
+    async def _is_detached(self) -> bool:
+        return not await self._is_attached()
+
+
+class MoveUnderTwoOwners(MoveStory):
+    """A Deployment and a ReplicaSet use one claim; both are scaled down for its move, and back."""
+
+    @property
+    def apps(self) -> str:
+        return f"/apis/apps/v1/namespaces/{self.world.namespace}"
+
+    @property
+    def owners(self) -> list[str]:
+        return [f"{self.apps}/{kind}/{self.name}" for kind in ("deployments", "replicasets")]
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        volume = {"name": "data", "persistentVolumeClaim": {"claimName": self.name}}
+        for path in self.owners:
+            kind = path.split("/")[-2]
+            template = self.pod_template(f"{self.name}-{kind}")
+            spec = {
+                "replicas": 1,
+                "selector": {"matchLabels": template["metadata"]["labels"]},
+                "template": template | {"spec": template["spec"] | {"volumes": [volume]}},
+            }
+            body = {"metadata": {"name": self.name}, "spec": spec}
+            await self.world.api.create(f"{self.apps}/{kind}", body)
+        await self.until("two pods use the claim", self._two_pods)
+
+    async def _pods(self) -> list[Json]:
+        found = await hands.items(self.world.api, hands.pods_of(self.world.namespace))
+        return [each for each in found if each["metadata"]["name"].startswith(f"{self.name}-")]
+
+    async def _two_pods(self) -> bool:
+        return len(await self._pods()) == len(self.owners)
+
+    async def tell(self) -> None:
+        await self.ask(consumers={"policy": "ScaleDown"})
+        move = await self.is_in("Done")
+        self.scaled = move["status"]["consumers"]
+        await self.until("two pods are there again", self._two_pods)
+
+    async def check(self) -> None:
+        """Both had one replica, and have it again; the claim is in the other zone."""
+        assert {each["kind"] for each in self.scaled} == {"Deployment", "ReplicaSet"}
+        assert [each["replicas"] for each in self.scaled] == [1, 1]
+        for path in self.owners:
+            assert (await self.world.api.get(path))["spec"]["replicas"] == 1
+        claim = await self.world.api.get(self.claim_path)
+        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+        volumes = await self.volumes()
+        assert volumes[new["spec"]["csi"]["volumeHandle"]]["AvailabilityZone"] == self.there
+        self.check_log()
+
+    async def clear(self) -> None:
+        for path in self.owners:
+            await hands.discard(self.world.api, path)
+        for pod in await self._pods():
+            await self.is_gone(f"{hands.pods_of(self.world.namespace)}/{pod['metadata']['name']}")
+        await super().clear()
