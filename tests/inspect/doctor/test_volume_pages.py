@@ -48,6 +48,7 @@ class Ec2:
     is_silent_about: set[str] = field(default_factory=set)
     hides: set[str] = field(default_factory=set)  # from pages, not from who knows an id
     asked: Counter[str] = field(default_factory=Counter)
+    first_s: dict[str, float] = field(default_factory=dict)
     _answers: dict[Any, list[Volume]] = field(default_factory=dict)
     region = "us-east-1"
 
@@ -56,6 +57,7 @@ class Ec2:
         name, values = params["Filters"][0]["Name"], params["Filters"][0]["Values"]
         what = name.partition(":")[0]
         self.asked[what] += 1
+        self.first_s.setdefault(what, asyncio.get_running_loop().time())
         if what in self.is_silent_about:
             await asyncio.Event().wait()
         await asyncio.sleep(0.25)
@@ -193,6 +195,7 @@ def test_a_small_cluster_in_a_large_account_waits_for_no_more_pages_than_its_ids
     assert cloud.volumes.keys() == ids_of(range(count))
     assert {each.volume_id for each in cloud.tagged} == ids_of(range(count))
     assert ec2.asked[BY_ID] == -(-count // 200)
+    assert max(ec2.first_s.get(each, 0.0) for each in (BY_ID, BY_TAG)) <= 0.25 * count / 200 + 0.25
     assert gaps.keys() == {"ListServiceQuotas"}  # 100 pages do not come within 15 s
     assert seconds < 16
 
@@ -205,7 +208,18 @@ def test_ids_do_not_wait_for_pages_that_do_not_come(caller: Caller):
     assert cloud.volumes.keys() == ids_of(ALL)
     assert {each.volume_id for each in cloud.tagged} == ids_of(ALL)
     assert gaps.keys() == {"ListServiceQuotas"}
+    assert max(ec2.first_s[BY_ID], ec2.first_s[BY_TAG]) <= 3.0
     assert seconds < 16
+
+
+def test_pages_that_fail_leave_ids_and_tags_to_be_asked_for(caller: Caller):
+    ec2 = Ec2([a_volume(n, tags=OURS) for n in ALL], refuses={BY_TYPE})
+
+    (cloud, gaps, _, _), _ = asked(ec2, ALL)
+
+    assert cloud.volumes.keys() == ids_of(ALL)
+    assert {each.volume_id for each in cloud.tagged} == ids_of(ALL)
+    assert gaps.keys() == {"DescribeVolumes"}
 
 
 def test_an_ec2_that_hangs_is_given_up_in_time(caller: Caller):
