@@ -59,7 +59,8 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended. With "
-        "`ScaleDown`, their owners are scaled down.",
+        "`ScaleDown`, their owners are scaled down. If the volume stays (`form` alone), its "
+        "PersistentVolume is set to Retain in the end.",
         (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
@@ -72,8 +73,8 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SWAPPING: Stage(
-        "The old PersistentVolume is set to Retain; if the volume stays (`form` alone), its new "
-        "PersistentVolume is created. The claim is deleted and created again, bound to the new "
+        "The old PersistentVolume is set to Retain; if the volume stays, its new PersistentVolume "
+        "is created. The claim is deleted and created again, bound to the new "
         "PersistentVolume. From here on the move cannot be aborted.",
         (Phase.CLEANING,),
     ),

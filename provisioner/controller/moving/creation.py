@@ -69,6 +69,11 @@ class MoveVolumes:
         self._looking_since_s.pop(uid, None)
         self._creations.forget(uid)
 
+    def missing_for_s(self, uid: str) -> float:
+        """For how long the new PersistentVolume of a move has been seen to be missing."""
+        now_s = clock.now_s()
+        return now_s - self._looking_since_s.setdefault(uid, now_s)
+
     async def advance(self, move: VolumeMove, request: CreateRequest) -> Next:
         """Carry the creation on; settled once the PersistentVolume is there.
 
@@ -117,8 +122,7 @@ class MoveVolumes:
         left = [each for each in found if each.state not in _GONE]
         for each in left:
             await self._delete(each.volume_id)
-        now_s = clock.now_s()
-        if left or now_s - self._looking_since_s.setdefault(move.uid, now_s) >= CONSISTENCY_S:
+        if left or self.missing_for_s(move.uid) >= CONSISTENCY_S:
             return None
         return Later(LOOK_AGAIN_S)
 

@@ -32,6 +32,7 @@ from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, Stora
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import Volume
 from provisioner.model.volume_move import ABORTABLE, MoveSource, Phase, VolumeMove
 
 _LOOK_AGAIN_S = 2.0
@@ -229,7 +230,7 @@ class Mover:
                 await self._record.hold(move, old)
                 return AGAIN
             case phase_rules.LetGo(message=message):
-                await self._record.let_go(move, old)
+                await self._record.let_go(move, old, form_rules.policy_before(old))
             case phase_rules.Await(message=message):
                 pass
             case phase_rules.Undo():
@@ -278,12 +279,19 @@ class Mover:
         )
 
     async def _begin_swap_of_form(self, move: VolumeMove, old: PersistentVolume) -> Next:
-        """All is known of a volume that stays; while it can be aborted, its object is tried out."""
+        """All is known of a volume that stays; while it can be aborted, its object is tried out.
+
+        The claim was there after the old PersistentVolume had Retain: so whoever deletes the claim
+        in Swapping does not have the volume deleted.
+        """
         claim = await self._record.claim(move)
         broken = phase_rules.broken(_source(move), claim)
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
         await self._record.try_volume_object(move)
+        if old.reclaim_policy != "Retain":
+            await self._record.retain(old)
+            return AGAIN
         body = form_rules.with_policy_of(move.told.persistent_volume or {}, old)
         volume_id = _source(move).volume_id
         await self._write_swap(move, claim, old, volume=volume_id, persistentVolume=body)
@@ -358,10 +366,12 @@ class Mover:
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         claim, uses = await self._record.claim(move), await self._record.uses(move)
-        new = None
-        if move.keeps_volume:
+        new = made = None
+        if move.keeps_volume or phase_rules.waits_to_be_bound(move, claim):
             new = await self._record.persistent_volume(move.persistent_volume_name)
-        step = phase_rules.next_swap_step(move, old, claim, uses, new)
+            if new is None and not move.keeps_volume:
+                made = await self._services.volume_reads.volume(move.told.volume)
+        step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
         match step:
             case phase_rules.Await(message=message):
                 in_the_way = uses if phase_rules.keeps_pods_away(move, claim) else ()
@@ -372,9 +382,22 @@ class Mover:
                 if old is not None:
                     await self._record.set_policy(old, "Retain")
             case phase_rules.Introduce():
-                await self._record.create_volume_object(move)
+                return await self._introduce(move, made)
             case _:
                 await self._exchange(move, step, claim)
+        return AGAIN
+
+    async def _introduce(self, move: VolumeMove, made: Volume | None) -> Next:
+        """That of a copy was there before; its volume may just be deleted with it."""
+        body = move.told.persistent_volume or {}
+        if made is not None:
+            if self._volumes.missing_for_s(move.uid) < CONSISTENCY_S:
+                name = move.persistent_volume_name
+                text = f"PersistentVolume {name} was deleted: it is created again within a minute"
+                return await self._wait(move, text)
+            self._volumes.forget(move.uid)
+            body = plan_rules.with_volume(body, made)
+        await self._record.create_volume_object(body)
         return AGAIN
 
     async def _wait_for_swap(
@@ -457,7 +480,8 @@ class Mover:
         """Pods first: the claim has its volume, and may be used at once."""
         source = _source(move)
         old = await self._record.persistent_volume(source.persistent_volume)
-        await self._record.let_go(move, old)
+        policy = form_rules.policy_before(old) if old is not None else ""
+        await self._record.let_go(move, old, policy)
         move = await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(_LOOK_AGAIN_S)

@@ -11,7 +11,7 @@ from msgspec import structs
 
 from provisioner.model.document import Document
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
-from provisioner.model.names import MODIFICATIONS
+from provisioner.model.names import MODIFICATIONS, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
 from provisioner.model.volume import normalised_handle
 from provisioner.model.volume_move import MoveSource, VolumeMove
@@ -89,8 +89,15 @@ def of_same_volume(body: Json, old: Document) -> Json:
 
 def with_policy_of(body: Json, old: PersistentVolume) -> Json:
     """The new PersistentVolume with the policy that the old one has at the swap."""
-    policy = {"persistentVolumeReclaimPolicy": old.reclaim_policy}
+    policy = {"persistentVolumeReclaimPolicy": policy_before(old)}
     return body | {"spec": body["spec"] | policy}
+
+
+def policy_before(old: PersistentVolume) -> str:
+    """The policy that a PersistentVolume has without the move, which sets Retain for a while."""
+    if old.reclaim_policy == "Retain":
+        return old.annotations.get(POLICY_BEFORE_MOVE, "Retain")
+    return old.reclaim_policy
 
 
 def may_remove(source: MoveSource, old: PersistentVolume, new: PersistentVolume | None) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
+from provisioner.controller.moving.form_rules import policy_before
 from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.claim import (
     BETA_STORAGE_CLASS,
@@ -190,7 +191,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Introduce:
-    """Create the new PersistentVolume of the volume that stays."""
+    """Create the new PersistentVolume: of the volume that stays, or again, if it was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,11 +230,14 @@ def next_swap_step(
     claim: Document | None,
     uses: Sequence[Use],
     new: PersistentVolume | None = None,
+    *,
+    made: Volume | None = None,
 ) -> SwapStep:
     """How the claim comes to its new volume; each step can be repeated.
 
     ``old``: the old PersistentVolume; ``claim``: whatever has the claim's name; ``new``: the new
-    PersistentVolume, which is only asked for if the volume stays.
+    PersistentVolume, which is asked for if the volume stays or ``waits_to_be_bound``; ``made``: the
+    new volume in EC2, which is asked for if the new PersistentVolume of a copy is missing.
     """
     source = move.told.source or MoveSource()
     if old is not None and old.reclaim_policy != "Retain" and _is_kept(move, old):
@@ -249,7 +253,7 @@ def next_swap_step(
         return _removed(claim, uses)
     if claim is None:
         return Recreate()
-    return _of_another(move, claim)
+    return _of_another(move, claim, new, made)
 
 
 def _is_news(move: VolumeMove, claim: Document) -> bool:
@@ -292,14 +296,14 @@ def _awaiting_end(uses: Sequence[Use]) -> Await:
     return Await("waiting until the old claim is gone")
 
 
-def _of_another(move: VolumeMove, claim: Document) -> SwapStep:
+def _of_another(
+    move: VolumeMove, claim: Document, new: PersistentVolume | None, made: Volume | None
+) -> SwapStep:
     named = claim.spec.get("volumeName") or ""
     if named == move.persistent_volume_name:
         if claim.deleting:
             return Await("the claim was deleted again, before it was bound")
-        return (
-            Swapped() if BIND_COMPLETED in claim.annotations else Await("the claim is being bound")
-        )
+        return Swapped() if BIND_COMPLETED in claim.annotations else _binding(move, new, made)
     if claim.deleting:
         return Await(f"waiting until claim {claim.key}, which somebody else has created, is gone")
     if not named:
@@ -308,6 +312,32 @@ def _of_another(move: VolumeMove, claim: Document) -> SwapStep:
         f"somebody else has created claim {claim.key}, which is bound to PersistentVolume {named}: "
         f"delete it, and the move gives its name the data; they are in PersistentVolume "
         f"{move.persistent_volume_name}"
+    )
+
+
+def waits_to_be_bound(move: VolumeMove, claim: Document | None) -> bool:
+    """Whether the claim names the new PersistentVolume, and has not got it yet."""
+    named = claim is not None and claim.spec.get("volumeName") == move.persistent_volume_name
+    return named and claim is not None and BIND_COMPLETED not in claim.annotations
+
+
+def _binding(
+    move: VolumeMove, new: PersistentVolume | None, made: Volume | None
+) -> Introduce | Await:
+    """What the binder waits for; without the new PersistentVolume it would wait for ever."""
+    name, told = move.persistent_volume_name, move.told
+    if new is not None and new.deleting:
+        return Await(f"waiting until PersistentVolume {name}, which was deleted, is gone")
+    if new is not None:
+        return Await("the claim is being bound")
+    if made is not None and made.state not in (VolumeState.DELETING, VolumeState.DELETED):
+        return Introduce()
+    source, zone = told.source or MoveSource(), told.plan.target.zone if told.plan else ""
+    return Await(
+        f"PersistentVolume {name} was deleted, and its volume {told.volume} in EC2 as well: "
+        f"create a volume in zone {zone} from snapshot {told.snapshot}, and PersistentVolume "
+        f"{name} of it, as status.persistentVolume says; PersistentVolume "
+        f"{source.persistent_volume} keeps the old volume {source.volume_id}"
     )
 
 
@@ -402,7 +432,7 @@ def at_swap(source: MoveSource, old: PersistentVolume) -> MoveSource:
 
     The move may have waited for days; whoever has set Retain since wants the volume kept.
     """
-    return structs.replace(source, reclaim_policy=old.reclaim_policy)
+    return structs.replace(source, reclaim_policy=policy_before(old))
 
 
 def is_to_be_released(source: MoveSource, old: PersistentVolume) -> bool:

@@ -21,7 +21,7 @@ from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS
+from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS, POLICY_BEFORE_MOVE
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
 from provisioner.model.quantity import parse_bytes
@@ -515,7 +515,7 @@ def _kept_annotations(old: Document) -> dict[str, str]:
         key: value
         for key, value in old.annotations.items()
         if (key in kept or key.startswith("volume.kubernetes.io/provisioner-deletion-secret"))
-        and key not in (HELD_FOR_MOVE, MODIFICATIONS)
+        and key not in (HELD_FOR_MOVE, POLICY_BEFORE_MOVE, MODIFICATIONS)
     }
 
 

@@ -21,7 +21,7 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
-from provisioner.model.names import HELD_FOR_MOVE
+from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
 from provisioner.model.workload import ControlledPod
@@ -52,6 +52,11 @@ def suppress_exists() -> Iterator[None]:
     except KubeError as error:
         if error.reason is not Reason.OBJECT_EXISTS:
             raise
+
+
+def _exactly(found: PersistentVolume) -> Json:
+    """Has the API server refuse the write to any other version."""
+    return {"uid": found.uid, "resourceVersion": found.metadata.resource_version}
 
 
 class MoveRecord:
@@ -162,23 +167,42 @@ class MoveRecord:
 
     async def hold(self, move: VolumeMove, found: PersistentVolume) -> None:
         """Have a volume attached nowhere; the flow of attachments reads it from our cache."""
-        await self._annotate(found, move.key)
-
-    async def let_go(self, move: VolumeMove, found: PersistentVolume | None) -> None:
-        """The opposite, if it is held for this move."""
-        if found is not None and found.annotations.get(HELD_FOR_MOVE) == move.key:
-            with suppress_gone():
-                await self._annotate(found, None)
-
-    async def _annotate(self, found: PersistentVolume, note: str | None) -> None:
-        metadata = {"uid": found.uid, "annotations": {HELD_FOR_MOVE: note}}
+        metadata = {"uid": found.uid, "annotations": {HELD_FOR_MOVE: move.key}}
         await self._patch_volume(found, {"metadata": metadata})
+
+    async def let_go(
+        self, move: VolumeMove, found: PersistentVolume | None, policy: str = ""
+    ) -> None:
+        """The opposite, unless it is held for another move.
+
+        Exactly the version that was read is changed, so that what another process had sent before
+        does not come after it.
+
+        Args:
+            move: whose notes on the PersistentVolume are removed.
+            found: the PersistentVolume.
+            policy: the reclaim policy that it gets back, if ``retain`` has set another.
+        """
+        notes = found.annotations if found is not None else {}
+        ours = {HELD_FOR_MOVE, POLICY_BEFORE_MOVE} & notes.keys()
+        if found is None or not ours or notes.get(HELD_FOR_MOVE, move.key) != move.key:
+            return
+        body: Json = {"metadata": _exactly(found) | {"annotations": dict.fromkeys(ours)}}
+        if policy and POLICY_BEFORE_MOVE in ours:
+            body["spec"] = {"persistentVolumeReclaimPolicy": policy}
+        await self._patch_volume(found, body)
+
+    async def retain(self, found: PersistentVolume) -> None:
+        """Set Retain, and note in the same write which policy it had; see ``let_go``."""
+        notes = {POLICY_BEFORE_MOVE: found.reclaim_policy}
+        spec = {"persistentVolumeReclaimPolicy": "Retain"}
+        metadata = _exactly(found) | {"annotations": notes}
+        await self._patch_volume(found, {"metadata": metadata, "spec": spec})
 
     async def set_policy(self, found: PersistentVolume, policy: str) -> None:
         """Set the reclaim policy of the very PersistentVolume that was read."""
-        metadata = {"uid": found.uid, "resourceVersion": found.metadata.resource_version}
         spec = {"persistentVolumeReclaimPolicy": policy}
-        await self._patch_volume(found, {"metadata": metadata, "spec": spec})
+        await self._patch_volume(found, {"metadata": _exactly(found), "spec": spec})
 
     async def _patch_volume(self, found: PersistentVolume, body: Json) -> None:
         written = await self._client.patch(PERSISTENT_VOLUMES, found.name, body, kind=Patch.MERGE)
@@ -215,20 +239,15 @@ class MoveRecord:
 
     async def try_volume_object(self, move: VolumeMove) -> None:
         """Have the API server say what is wrong with the new PersistentVolume, and keep nothing."""
-        with suppress_exists():
-            await self._create_volume_object(move, dry_run=True)
-
-    async def create_volume_object(self, move: VolumeMove) -> None:
-        """Create the new PersistentVolume of the volume that stays, if there is none."""
-        with suppress_exists():
-            made = await self._create_volume_object(move)
-            self._caches.persistent_volumes.observe(made)
-
-    async def _create_volume_object(
-        self, move: VolumeMove, *, dry_run: bool = False
-    ) -> PersistentVolume:
         body = move.told.persistent_volume or {}
-        return await self._client.create(PERSISTENT_VOLUMES, body, dry_run=dry_run)
+        with suppress_exists():
+            await self._client.create(PERSISTENT_VOLUMES, body, dry_run=True)
+
+    async def create_volume_object(self, body: Json) -> None:
+        """Create the new PersistentVolume, if there is none."""
+        with suppress_exists():
+            made = await self._client.create(PERSISTENT_VOLUMES, body)
+            self._caches.persistent_volumes.observe(made)
 
     async def remove_volume_object(self, found: PersistentVolume) -> None:
         """Delete exactly this version of a PersistentVolume."""

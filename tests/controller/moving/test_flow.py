@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -10,11 +12,15 @@ import pytest
 from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.flow import Mover
 from provisioner.controller.moving.phase_rules import Use
-from provisioner.model.decision import Later
+from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import AGAIN, Later
 from provisioner.model.document import Document
+from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import Phase, VolumeMove
 from provisioner.model.workload import Workload
+from tests.builders import DRIVER, VOLUME, a_volume
 
 OLD_UID, OLD_PV = "old-uid", "pvc-old"
 PAST = "2020-01-01T00:00:00+00:00"
@@ -29,9 +35,32 @@ class FakeRecord:
         self.removed: list[str] = []
         self.written: list[Any] = []
         self.is_namespace_going = False
+        self.new: PersistentVolume | None = None
+        self.found: Document | None = None
+        self.retained: list[str] = []
+        self.let_go_with: list[str] = []
+        self.created: list[Any] = []
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
-        return self.old if name == OLD_PV else None
+        return self.old if name == OLD_PV else self.new
+
+    async def try_volume_object(self, _: VolumeMove) -> None:
+        pass
+
+    async def retain(self, found: PersistentVolume) -> None:
+        self.retained.append(found.reclaim_policy)
+
+    async def let_go(self, _: VolumeMove, found: Any, policy: str = "") -> None:
+        self.let_go_with.append(policy)
+
+    async def create_volume_object(self, body: Any) -> None:
+        self.created.append(body)
+
+    async def pods(self, _: VolumeMove) -> list[Any]:
+        return []
+
+    async def tell(self, move: VolumeMove, message: str, **fields: Any) -> VolumeMove:
+        return await self.write(move, {"message": message, **fields})
 
     async def set_policy(self, _: PersistentVolume, policy: str) -> None:
         self.policies.append(policy)
@@ -48,8 +77,8 @@ class FakeRecord:
     async def create_claim(self, _: VolumeMove) -> bool:
         return not self.is_namespace_going
 
-    async def claim(self, _: VolumeMove) -> None:
-        return None
+    async def claim(self, _: VolumeMove) -> Document | None:
+        return self.found
 
     async def uses(self, _: VolumeMove) -> list[Use]:
         return []
@@ -77,15 +106,17 @@ def a_done_move(*, keeps: bool) -> VolumeMove:
                 "reclaimPolicy": "Delete",
             },
             "plan": {"keepsVolume": keeps},
+            "persistentVolume": {"metadata": {"name": "pvc-move-uid"}, "spec": {}},
             "sourceKeptUntil": PAST,
         },
     }
     return msgspec.convert(body, VolumeMove)
 
 
-def a_pv(phase: str, policy: str = "Retain") -> PersistentVolume:
+def a_pv(phase: str, policy: str = "Retain", **notes: str) -> PersistentVolume:
     spec = {"persistentVolumeReclaimPolicy": policy, "claimRef": {"uid": OLD_UID}}
-    body = {"metadata": {"name": OLD_PV}, "spec": spec, "status": {"phase": phase}}
+    meta = {"name": OLD_PV, "annotations": notes}
+    body = {"metadata": meta, "spec": spec, "status": {"phase": phase}}
     return msgspec.convert(body, PersistentVolume)
 
 
@@ -127,6 +158,114 @@ async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volume
 
     assert [each["phase"] for each in record.written] == [Phase.CLEANING]
     assert (record.policies, record.removed) == ([], [])
+
+
+def a_claim(uid: str = OLD_UID, volume: str = OLD_PV) -> Document:
+    meta = {"name": "data", "namespace": "shop", "uid": uid, "resourceVersion": "7"}
+    return msgspec.convert({"metadata": meta, "spec": {"volumeName": volume}}, Document)
+
+
+async def test_a_volume_that_stays_has_retain_before_its_claim_is_exchanged():
+    mover, record = a_mover(a_pv("Bound", "Delete"))
+    record.found = a_claim()
+    move = a_done_move(keeps=True)
+
+    assert await mover._begin_swap_of_form(move, a_pv("Bound", "Delete")) == AGAIN
+    assert (record.retained, record.written) == (["Delete"], [])
+
+    noted = a_pv("Bound", **{POLICY_BEFORE_MOVE: "Delete"})
+    await mover._begin_swap_of_form(move, noted)
+
+    (status,) = record.written
+    assert (record.retained, status["phase"]) == (["Delete"], Phase.SWAPPING)
+    assert status["source"]["reclaimPolicy"] == "Delete"
+    assert status["persistentVolume"]["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+
+
+async def test_a_claim_that_is_deleted_after_retain_was_set_aborts_and_the_policy_comes_back():
+    """Kubernetes then deletes the volume, as its user wanted; nothing is created again."""
+    noted = a_pv("Released", **{POLICY_BEFORE_MOVE: "Delete"})
+    mover, record = a_mover(noted)
+    move = a_done_move(keeps=True)
+
+    await mover._begin_swap_of_form(move, noted)
+    assert record.written[-1]["phase"] == Phase.ABORTING
+
+    mover._consumers = FakeOwner(record)
+    await mover._undo(in_phase(move, "Aborting"))
+    assert record.let_go_with == ["Delete"]
+    assert record.written[-1]["phase"] == Phase.ABORTED
+    assert record.created == []
+
+
+def in_phase(move: VolumeMove, phase: str, **changes: Any) -> VolumeMove:
+    status = msgspec.structs.replace(move.told, phase=phase, phase_since=PAST, **changes)
+    return msgspec.structs.replace(move, status=status)
+
+
+class FakeVolumes:
+    """The new volume in EC2, and for how long its PersistentVolume is missing."""
+
+    def __init__(self, made: Volume | None, missing_s: float) -> None:
+        self.made = made
+        self.missing_s = missing_s
+
+    async def volume(self, volume_id: str) -> Volume | None:
+        assert volume_id == VOLUME
+        return self.made
+
+    def missing_for_s(self, _: str) -> float:
+        return self.missing_s
+
+    def forget(self, _: str) -> None:
+        pass
+
+
+def a_mover_without_new(made: Volume | None, missing_s: float) -> tuple[Mover, FakeRecord]:
+    """The claim waits for its new PersistentVolume, which somebody has deleted."""
+    mover, record = a_mover(a_pv("Released"))
+    record.found = a_claim("new", "pvc-move-uid")
+    volumes = FakeVolumes(made, missing_s)
+    mover._volumes = volumes  # type: ignore[assignment]
+    mover._services = SimpleNamespace(volume_reads=volumes)  # type: ignore[assignment]
+    return mover, record
+
+
+def a_swapping_copy() -> VolumeMove:
+    body = {"metadata": {"name": "pvc-move-uid"}, "spec": {"csi": {"driver": DRIVER}}}
+    changes: Any = {"volume": VOLUME, "snapshot": "snap-1", "persistent_volume": body}
+    return in_phase(a_done_move(keeps=False), "Swapping", **changes)
+
+
+async def test_the_new_object_of_a_copy_that_its_user_deletes_is_created_again():
+    mover, record = a_mover_without_new(a_volume(), CONSISTENCY_S)
+
+    assert await mover._swap(a_swapping_copy()) == AGAIN
+
+    (body,) = record.created
+    assert body["metadata"]["name"] == "pvc-move-uid"
+    assert body["spec"]["csi"] == {"driver": DRIVER, "volumeHandle": VOLUME}
+
+
+async def test_it_is_not_created_again_before_ec2_would_show_that_its_volume_is_deleted():
+    mover, record = a_mover_without_new(a_volume(), CONSISTENCY_S - 1)
+
+    assert isinstance(await mover._swap(a_swapping_copy()), Later)
+
+    assert record.created == []
+    assert "was deleted" in record.written[-1]["message"]
+
+
+@pytest.mark.parametrize("made", [None, replace(a_volume(), state=VolumeState.DELETING)])
+async def test_a_new_volume_that_is_gone_is_told_with_the_snapshot_that_helps(made: Any):
+    mover, record = a_mover_without_new(made, CONSISTENCY_S)
+
+    assert isinstance(await mover._swap(a_swapping_copy()), Later)
+
+    told = record.written[-1]["message"]
+    assert record.created == []
+    assert "from snapshot snap-1" in told
+    assert f"PersistentVolume {OLD_PV} keeps the old volume vol-1" in told
 
 
 class FakeOwner(Consumers):

@@ -13,7 +13,7 @@ from provisioner.controller.moving.plan_rules import Facts
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.document import Document
 from provisioner.model.driver import IN_TREE_DRIVER
-from provisioner.model.names import MODIFICATIONS
+from provisioner.model.names import MODIFICATIONS, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import (
     MIGRATED_TO,
     PROVISIONED_BY,
@@ -279,6 +279,15 @@ def test_the_same_volume_keeps_the_policy_that_it_has_at_the_swap():
 
     assert kept["spec"] == made.body["spec"] | {"persistentVolumeReclaimPolicy": "Retain"}
     assert form_rules.with_policy_of(made.body, the_old("Delete")) == made.body
+
+
+def test_retain_that_the_move_has_set_is_not_taken_for_the_users():
+    noted = the_old(annotations={POLICY_BEFORE_MOVE: "Delete"})
+
+    assert form_rules.policy_before(noted) == "Delete"
+    assert form_rules.policy_before(the_old()) == "Retain"
+    assert form_rules.policy_before(the_old("Delete")) == "Delete"
+    assert phase_rules.at_swap(source(), noted).reclaim_policy == "Delete"
 
 
 def test_the_claim_is_created_again_as_it_was():

@@ -155,7 +155,29 @@ def test_the_new_claim_is_waited_for_until_it_is_bound():
     waiting = a_claim("new", NEW_PV, annotations={})
 
     assert rules.next_swap_step(move, a_pv(), bound, ()) == rules.Swapped()
-    assert isinstance(rules.next_swap_step(move, a_pv(), waiting, ()), rules.Await)
+    assert rules.waits_to_be_bound(move, waiting)
+    assert not rules.waits_to_be_bound(move, bound)
+    assert not rules.waits_to_be_bound(move, a_claim())
+    assert not rules.waits_to_be_bound(move, None)
+    new = a_pv(metadata={"name": NEW_PV})
+    step = rules.next_swap_step(move, a_pv(), waiting, (), new)
+    assert step == rules.Await("the claim is being bound")
+    going = a_pv(metadata={"name": NEW_PV, "deletionTimestamp": DELETED_AT})
+    step = rules.next_swap_step(move, a_pv(), waiting, (), going)
+    assert isinstance(step, rules.Await)
+    assert "was deleted, is gone" in step.message
+
+
+def test_a_new_persistent_volume_that_was_deleted_comes_again_while_ec2_has_its_volume():
+    move, waiting = a_move(claim=RECORDED), a_claim("new", NEW_PV, annotations={})
+
+    step = rules.next_swap_step(move, a_pv(), waiting, (), made=a_volume())
+    assert step == rules.Introduce()
+    for state in (VolumeState.DELETING, VolumeState.DELETED):
+        gone = replace(a_volume(), state=state)
+        step = rules.next_swap_step(move, a_pv(), waiting, (), made=gone)
+        assert isinstance(step, rules.Await)
+        assert "from snapshot" in step.message
 
 
 def test_an_empty_claim_that_somebody_put_in_between_makes_room_and_a_full_one_is_named():
