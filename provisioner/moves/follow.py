@@ -13,8 +13,8 @@ from provisioner.moves.requests import Moves
 _LOOK_AGAIN_S = 1.0
 _UNTAKEN_S = 60.0
 _CHANGED = (
-    "the claim, its volume or its class has changed since you agreed to the plan, so the move is "
-    "aborted: run the command again"
+    "the claim, its volume, its class or an owner of its pods has changed since you agreed to the "
+    "plan, so the move is aborted: run the command again"
 )
 
 

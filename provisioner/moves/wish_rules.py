@@ -336,8 +336,9 @@ def changed_since(confirmed: VolumeMove, move: VolumeMove) -> bool:
     before, now = confirmed.told, move.told
     if now.plan is None or before.plan is None:
         return False
-    return (before.plan.source, before.plan.target, before.source) != (
+    return (before.plan.source, before.plan.target, before.plan.stops, before.source) != (
         now.plan.source,
         now.plan.target,
+        now.plan.stops,
         now.source,
     )

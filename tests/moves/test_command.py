@@ -435,6 +435,18 @@ async def test_a_plan_that_has_changed_since_it_was_agreed_to_is_aborted(
     assert "is aborted: claim shop/data has its old volume" in done.stdout
 
 
+async def test_an_owner_that_came_since_the_plan_was_agreed_to_aborts_the_move(
+    cluster: FakeCluster, run: Run
+):
+    stops = ["Deployment late is scaled from 1 to 0, and back after the swap"]
+    cluster.way[0] = PLANNED | {"plan": {**PLANNED["plan"], "stops": stops}}
+    done = await run(CLAIM, *TO_B, "--yes")
+
+    assert done.exit_code == 1
+    assert "or an owner of its pods has changed since you agreed to the plan" in done.stdout
+    assert cluster.bodies[-1]["spec"] == {"abort": True}
+
+
 # -- followed, left, and followed again
 
 

@@ -159,8 +159,7 @@ def stops(consumers: Sequence[Consumer]) -> list[str]:
         if each.owner is not None and each.workload is not None
     }
     said = [
-        f"{each.kind} {each.name} is scaled from {now[each.uid]} to {each.scale_to}, and back "
-        "after the swap"
+        _scaled(each, now[each.uid])
         for each in to_scale(consumers)
         if now[each.uid] > each.scale_to
     ]
@@ -169,6 +168,26 @@ def stops(consumers: Sequence[Consumer]) -> list[str]:
         pods = listed(more, "and")
         said.append(f"pods {pods} stop as well: a StatefulSet ends its highest replicas first")
     return said
+
+
+def _scaled(consumer: MoveConsumer, replicas: int) -> str:
+    return (
+        f"{consumer.kind} {consumer.name} is scaled from {replicas} to {consumer.scale_to}, and "
+        "back after the swap"
+    )
+
+
+def is_planned(consumer: MoveConsumer, stops: Sequence[str]) -> bool:
+    """Whether the plan names an owner; ``stops``: the plan's, each begins with kind and name."""
+    return any(said.split()[:2] == [consumer.kind, consumer.name] for said in stops)
+
+
+def announced(consumer: MoveConsumer, *, is_planned: bool) -> str:
+    """What is said of a recorded owner before it is scaled down, as a sentence."""
+    said = _scaled(consumer, consumer.replicas or 0)
+    if is_planned:
+        return said
+    return f"{said}; its pods use the claim, and the plan does not name it"
 
 
 def next_stop(consumer: MoveConsumer, workload: Workload | None) -> ScaleDown | GiveUp | None:

@@ -65,7 +65,7 @@ class Consumers:
             if isinstance(step, rules.ScaleDown):
                 known[at] = step.consumer
                 if known != move.told.consumers:
-                    await self._remember(move, known)
+                    await self._announce(move, step.consumer, known)
                 await self._scale(step.consumer, workload, step.consumer.scale_to)
             return step
         return None
@@ -91,6 +91,16 @@ class Consumers:
         if known == move.told.consumers:
             return move
         return await self._remember(move, known)
+
+    async def _announce(
+        self, move: VolumeMove, consumer: MoveConsumer, known: Sequence[MoveConsumer]
+    ) -> None:
+        """Name the owner before it is scaled down: the plan may not have known it."""
+        plan = move.told.plan
+        is_planned = rules.is_planned(consumer, plan.stops if plan is not None else ())
+        text = rules.announced(consumer, is_planned=is_planned)
+        fields = {"consumers": msgspec.to_builtins(known)}
+        await self._record.announce(move, text, warning=not is_planned, **fields)
 
     async def _remember(self, move: VolumeMove, known: Sequence[MoveConsumer]) -> VolumeMove:
         return await self._record.write(move, {"consumers": msgspec.to_builtins(known)})

@@ -127,6 +127,16 @@ class MoveRecord:
             return move
         return await self.write(move, status)
 
+    async def announce(
+        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+    ) -> VolumeMove:
+        """Write what is done next and what it needs, and record it as an event."""
+        written = await self.write(move, {"message": message, **fields})
+        self._events.record(
+            self.regarding(move), warning=warning, reason="MoveScaleDown", message=message
+        )
+        return written
+
     async def write(self, move: VolumeMove, status: Mapping[str, Any]) -> VolumeMove:
         """Patch the status of exactly the version that was read."""
         written = await patch_status(self._client, VOLUME_MOVES, move, status)

@@ -18,7 +18,7 @@ from provisioner.model.document import Document
 from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
-from provisioner.model.volume_move import Phase, VolumeMove
+from provisioner.model.volume_move import MoveConsumer, Phase, VolumeMove
 from provisioner.model.workload import Workload
 from tests.builders import DRIVER, VOLUME, a_volume
 
@@ -40,6 +40,7 @@ class FakeRecord:
         self.retained: list[str] = []
         self.let_go_with: list[str] = []
         self.created: list[Any] = []
+        self.announced: list[str] = []
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.old if name == OLD_PV else self.new
@@ -55,6 +56,12 @@ class FakeRecord:
 
     async def create_volume_object(self, body: Any) -> None:
         self.created.append(body)
+
+    async def announce(
+        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+    ) -> Any:
+        self.announced.append(f"{warning} {message}")
+        return await self.write(move, {"message": message, **fields})
 
     async def pods(self, _: VolumeMove) -> list[Any]:
         return []
@@ -322,3 +329,25 @@ async def test_once_no_lost_request_can_come_any_more_an_unchanged_owner_is_back
 
     assert owner.scaled == []
     assert record.written[-1]["consumers"][0]["isBack"] is True
+
+
+@pytest.mark.parametrize(
+    ("stops", "warning"),
+    [(["StatefulSet web is scaled from 2 to 0, and back after the swap"], False), ([], True)],
+)
+async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan_warns(
+    stops: Any, warning: Any
+):
+    record = FakeRecord(None)
+    owner = FakeOwner(record)
+    plan = msgspec.structs.replace(a_done_move(keeps=False).told.plan, stops=stops)
+    known = [MoveConsumer(kind="StatefulSet", name="web", uid="w")]
+    move = in_phase(a_done_move(keeps=False), "Held", plan=plan, consumers=known)
+
+    await owner.stop(move)
+
+    (said,) = record.announced
+    assert said.startswith(f"{warning} StatefulSet web is scaled from 3 to 0")
+    assert ("the plan does not name it" in said) is warning
+    assert record.written[-1]["consumers"][0]["replicas"] == 3
+    assert owner.scaled == [0]
