@@ -197,7 +197,7 @@ def test_a_damaged_wheel_in_the_cache_is_fetched_again(
         (folder / "none-1-py3-none-any.whl").write_bytes(DATA)
         fetched.append(folder)
 
-    monkeypatch.setattr(fetch, "_pip", download)
+    monkeypatch.setattr(fetch, "pip", download)
 
     def wheel() -> Path:
         found = fetch.wheels(tmp_path / "cache", requirements, "amd64", lambda _: None)
