@@ -18,7 +18,7 @@ from provisioner.model.document import Document
 from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
-from provisioner.model.volume_move import MoveConsumer, Phase, VolumeMove
+from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
 from provisioner.model.workload import Workload
 from tests.builders import DRIVER, VOLUME, a_volume
 
@@ -340,7 +340,7 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
 ):
     record = FakeRecord(None)
     owner = FakeOwner(record)
-    plan = msgspec.structs.replace(a_done_move(keeps=False).told.plan, stops=stops)
+    plan = MovePlan(stops=stops)
     known = [MoveConsumer(kind="StatefulSet", name="web", uid="w")]
     move = in_phase(a_done_move(keeps=False), "Held", plan=plan, consumers=known)
 
