@@ -186,7 +186,8 @@ class MoveFought(MoveUnderStatefulSet):
         found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
         assert found["spec"]["replicas"] == 1
         old = await self.world.api.get(f"{PVS}/{self.pv}")
-        assert "ebs-provisioner.io/held-for-move" not in old["metadata"].get("annotations", {})
+        notes = old["metadata"].get("annotations", {})
+        assert not [each for each in notes if each.endswith("-move")], notes
         assert set(await self.volumes()) == {self.volume_id}
         assert await self.snapshots() == {}
         self.check_log()
