@@ -300,11 +300,11 @@ def test_the_make_targets_and_folders_exist():
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
     folders = first_column(contributing, "[a-z_/0-9]+/")
 
-    targets = set(re.findall(r"^(\w+): ", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([\w-]+): ", makefile, re.MULTILINE))
 
-    told = set(re.findall(r"^make (\w+)", contributing, re.MULTILINE))
+    told = set(re.findall(r"^make ([\w-]+)", contributing, re.MULTILINE))
     assert told == targets - {"clean"}
-    assert set(re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE)) <= targets
+    assert set(re.findall(r"^make ([\w-]+)", README.read_text(), re.MULTILINE)) <= targets
     assert len(folders) > 5
     assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
 
