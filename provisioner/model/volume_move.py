@@ -125,12 +125,14 @@ class StopPolicy(StrEnum):
 
     WAIT = "Wait"
     SCALE_DOWN = "ScaleDown"
+    RESTART = "Restart"
 
 
-class ConsumerWish(msgspec.Struct, frozen=True, kw_only=True):
-    """``spec.consumers``."""
+class ConsumerWish(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``spec.consumers``. ``without_hold``: also where no webhook holds new pods back."""
 
     policy: StopPolicy = StopPolicy.WAIT
+    without_hold: bool = False
 
 
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -275,6 +277,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def scales_down(self) -> bool:
         """Whether its controller ends the pods that use the claim."""
         return self.spec.consumers.policy is StopPolicy.SCALE_DOWN
+
+    @property
+    def restarts(self) -> bool:
+        """Whether its controller evicts the pods, and they wait for the end of the move."""
+        return self.spec.consumers.policy is StopPolicy.RESTART
 
     @property
     def keeps_volume(self) -> bool:
