@@ -15,6 +15,7 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
+from provisioner.controller.moving.companions import Companions
 from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.record import MoveRecord
@@ -56,6 +57,7 @@ class Mover:
         self._driver = services.settings.driver
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
+        self._companions = Companions(services)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
@@ -188,7 +190,8 @@ class Mover:
         class_name = plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
-        consumers = await self._consumers.look(await self._record.pods(move))
+        pods = await self._record.pods(move)
+        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
         return plan_rules.Facts(
             move=move,
             claim=claim,
@@ -200,15 +203,21 @@ class Mover:
             read_class=_read(storage_class) if storage_class is not None else None,
             zones={place.zone for place in self._caches.registered_places()},
             others=self._caches.moves.keyed("claim", move.claim_key),
-            consumers=consumers,
+            consumers=await self._consumers.look(pods),
             namesakes={each.name for each in named} - {name} if volume_id else (),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
+            pods=pods,
+            companions=await self._companions.of_pods(move, pods),
+            nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
         )
 
     async def _begin(self, move: VolumeMove) -> Next:
         if move.spec.dry_run:
             return SETTLED
+        waits = await self._companions.before_begin(move)
+        if waits is not None:
+            return await self._wait(move, waits.message)
         move = await self._record.keep(move)
         await self._record.advance(move, Phase.HELD)
         return AGAIN
@@ -289,6 +298,9 @@ class Mover:
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
         await self._record.try_volume_object(move)
+        waits = await self._wait_for_others(move)
+        if waits is not None:
+            return waits
         if old.reclaim_policy != "Retain":
             await self._record.retain(old)
             return AGAIN
@@ -357,8 +369,24 @@ class Mover:
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
+        waits = await self._wait_for_others(move)
+        if waits is not None:
+            return waits
         await self._write_swap(move, claim, old, volume=volume_id)
         return AGAIN
+
+    async def _wait_for_others(self, move: VolumeMove) -> Next | None:
+        """All moves that go together swap, or none; None if they can."""
+        match await self._companions.before_swap(move):
+            case phase_rules.Undo() as why:
+                return await self._abort(move, why)
+            case phase_rules.Await(message=message):
+                if not move.told.ready:
+                    await self._record.write(move, {"message": message, "ready": True})
+                    return AGAIN
+                return await self._wait(move, message)
+            case None:
+                return None
 
     # -- the swap: it goes on to its end
 
@@ -431,6 +459,9 @@ class Mover:
                 assert_never(step)
 
     async def _clean(self, move: VolumeMove) -> Next:
+        waits = await self._companions.before_return(move)
+        if waits is not None:
+            return await self._wait(move, waits.message)
         source, move = _source(move), await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(_LOOK_AGAIN_S)
