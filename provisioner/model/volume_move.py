@@ -234,6 +234,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         undone_from: the phase in which it was aborted.
+        as_asked: it was refused because the volume is already as the move asks.
         ready: all is there for the swap; it waits until the moves of ``moved_with`` are as far.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
     """
@@ -251,6 +252,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     claim: str = ""
     phase_since: str = ""
     undone_from: str = ""
+    as_asked: bool = False
     ready: bool = False
     source_kept_until: str = ""
 

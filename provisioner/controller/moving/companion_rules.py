@@ -54,7 +54,8 @@ def left_behind(move: VolumeMove, companions: Iterable[Companion], zone: str) ->
     if not behind:
         return None
     first, names = behind[0], sorted(each.name for each in behind)
-    words = " ".join(f"pvc/{name}" for name in [move.spec.claim_name, *names])
+    together = [move.spec.claim_name, *move.spec.moved_with, *names]
+    words = " ".join(f"pvc/{name}" for name in together)
     what = "claim" if len(names) == 1 else "claims"
     command = f"kubectl ebs move -n {move.metadata.namespace} {words} --to-zone {zone}"
     return (

@@ -166,7 +166,8 @@ class Mover:
         )
         match decision:
             case Refuse(message=message):
-                await self._record.advance(move, Phase.REFUSED, message)
+                is_as_asked = isinstance(decision, plan_rules.AsAsked)
+                await self._record.advance(move, Phase.REFUSED, message, asAsked=is_as_asked)
             case plan_rules.Planned(plan=plan, source=source, request=request, body=body):
                 await self._record.advance(
                     move,

@@ -103,6 +103,11 @@ class Planned:
     body: Json
 
 
+@dataclass(frozen=True, slots=True)
+class AsAsked(Refuse):
+    """There is nothing to do: whoever moves many claims can pass this one over."""
+
+
 def target_class_name(move: VolumeMove, claim: Claim | None) -> str:
     """The class that the claim will have."""
     return move.spec.to.storage_class_name or (claim.class_name if claim is not None else "")
@@ -402,10 +407,9 @@ def _impossible(facts: Facts, before: Shape, target: Shape) -> Refuse | None:
         if behind is not None:
             return _no(behind)
     if not _differs(facts, before, target):
-        return _no(
-            f"volume {facts.volume.volume_id if facts.volume else ''} is already as the move asks: "
-            "nothing is to be done"
-        )
+        what = facts.volume.volume_id if facts.volume else ""
+        message = f"volume {what} is already as the move asks: nothing is to be done"
+        return AsAsked(Reason.NOT_SUPPORTED, message, settled=True)
     return None
 
 

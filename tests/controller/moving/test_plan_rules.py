@@ -11,7 +11,7 @@ from provisioner.classes.storage_class_rules import read
 from provisioner.controller.moving import plan_rules
 from provisioner.controller.moving.companion_rules import Companion
 from provisioner.controller.moving.consumer_rules import Consumer
-from provisioner.controller.moving.plan_rules import Facts, Planned
+from provisioner.controller.moving.plan_rules import AsAsked, Facts, Planned
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
@@ -271,6 +271,11 @@ def test_what_cannot_be_done_safely_is_refused_in_one_sentence(changes: Any, sai
 
     assert said in message
     assert ". " not in message
+
+
+def test_whether_there_is_nothing_to_do_can_be_told_from_a_refusal():
+    assert isinstance(examined(facts(a_move(to={"zone": ZONE}))), AsAsked)
+    assert not isinstance(examined(facts(zones={ZONE})), AsAsked)
 
 
 @pytest.mark.parametrize(
