@@ -26,6 +26,7 @@ from tests.bench.phases import CLAIMS, VOLUMES, is_bound, is_gone
 from tests.bench.scale_stage import Scaled, Stage, counted, received
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
+from tests.bench.webhook_world import serving
 from tests.bench.world import CLUSTER, REGION, ZONES, World, world
 
 _ROOT = Path(__file__).parents[2]
@@ -100,6 +101,8 @@ class _Crowd:
             with suppress(asyncio.CancelledError):
                 await heartbeats
         await self._delete_one()
+        await self._take_over()
+        await self._serve_webhook()
 
     async def _lead_before(self) -> None:
         """One of ours leads and is stopped, so that its successor follows no stranger.
@@ -205,6 +208,28 @@ class _Crowd:
                 await gone.wait_for(1, _PATIENCE_S)
                 await self._until(lambda: made.volumes_in_ec2() < in_ec2)
                 stage.reach()
+
+    async def _take_over(self) -> None:
+        """A standby that has everything leads once the leader has stopped; then a claim is made."""
+        leader = self._made.contestant
+        assert leader is not None
+        standby = self._made.contestant = await self._controller("controller-b")
+        await self._made.quiet()
+        await self._made.plane.crew.stop(leader.name, grace_s=_STOPS_S)
+        name = "take-over by a warm standby until the first new claim is Bound"
+        async with self._stage(name) as stage:
+            leading = asyncio.create_task(self._leads(standby, stage))
+            await self._bind(stage)
+            await leading
+
+    async def _serve_webhook(self) -> None:
+        """One replica of the webhook that has all of it cached."""
+        controller = self._made.contestant
+        async with serving(self._made, by_url=False) as served:
+            async with self._stage("a webhook replica, all cached") as stage:
+                pass
+            stage.seconds = served.ready_s
+        self._made.contestant = controller
 
     async def _heartbeats(self) -> None:
         """Each node's status once in five minutes, as kubelets write it."""
