@@ -17,11 +17,12 @@ from pathlib import Path
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.leadership import lease_names
 from provisioner.model.names import LED_SINCE
-from provisioner.sandbox.control_plane import READY_TIMEOUT_S
+from provisioner.sandbox.control_plane import READY_TIMEOUT_S, free_port
 from provisioner.sandbox.crew import Part
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.bench import etcd, measured_controller, phases, processes, scale_report, standing
 from tests.bench.hands import Eye, Seen
+from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, is_bound, is_gone
 from tests.bench.scale_stage import Scaled, Stage, counted, received
 from tests.bench.standing import Standing
@@ -162,7 +163,7 @@ class _Crowd:
             await self._bind(stage)
             await leading
 
-    async def _controller(self, name: str) -> Part:
+    async def _controller(self, name: str, *options: str) -> Part:
         environment = os.environ | {
             **CREDENTIALS,
             "AWS_REGION": REGION,
@@ -173,7 +174,7 @@ class _Crowd:
         }
         module = measured_controller.__name__
         argv = [sys.executable, "-m", module, "controller", "--cluster-id", CLUSTER]
-        argv += ["--kubeconfig", str(self._kubeconfig)]
+        argv += ["--kubeconfig", str(self._kubeconfig), *options]
         return await self._made.plane.crew.start(name, argv, environment)
 
     async def _leads(self, part: Part, stage: Stage) -> None:
@@ -213,7 +214,10 @@ class _Crowd:
         """A standby that has everything leads once the leader has stopped; then a claim is made."""
         leader = self._made.contestant
         assert leader is not None
-        standby = self._made.contestant = await self._controller("controller-b")
+        probes = f"127.0.0.1:{free_port()}"
+        standby = await self._controller("controller-b", "--metrics-address", probes)
+        self._made.contestant = standby
+        await until_ready(f"http://{probes}/readyz")
         await self._made.quiet()
         await self._made.plane.crew.stop(leader.name, grace_s=_STOPS_S)
         name = "take-over by a warm standby until the first new claim is Bound"
