@@ -43,7 +43,7 @@ class MoveEnding:
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)
         if not move.keeps_volume:
-            await self._snapshots.delete(move.told.snapshot)
+            await self._snapshots.delete_known(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
@@ -96,10 +96,11 @@ class MoveEnding:
         if phase_rules.has_made_nothing(move):
             await self._record.advance(move, Phase.ABORTED, move.told.message)
             return AGAIN
-        waits = await self._volumes.undo(move)
-        if waits is not None:
-            return waits
-        waits = await self._snapshots.delete_new(move.uid, move.told.snapshot)
+        if phase_rules.may_have_made_volume(move):
+            waits = await self._volumes.undo(move)
+            if waits is not None:
+                return waits
+        waits = await self._snapshots.delete_new(move)
         if waits is not None:
             return waits
         await self._record.advance(move, Phase.ABORTED, move.told.message)
