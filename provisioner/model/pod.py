@@ -128,6 +128,12 @@ class PodVolume(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
     aws_elastic_block_store: InlineEbs | None = None
 
 
+class SchedulingGate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``spec.schedulingGates``: while there is any, the scheduler leaves the pod alone."""
+
+    name: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``spec`` of a pod."""
 
@@ -136,6 +142,12 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     volumes: list[PodVolume] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The names of its scheduling gates."""
+        return tuple(gate.name or "" for gate in self.scheduling_gates or ())
 
     @property
     def selections(self) -> tuple[Sequence[Json], ...]:

@@ -20,6 +20,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "VolumeMove"
 # On the VolumeMove: what it has made is undone, or the claim completed, before it goes.
 FINALIZER = f"{OUR_PREFIX}move"
+# On a pod: its scheduling gate, as long as a move holds one of its claims.
+GATE = f"{OUR_PREFIX}volume-move"
 _HOUR_S = 3600.0
 
 
@@ -95,6 +97,8 @@ STAGES: Mapping[Phase, Stage] = {
     Phase.ABORTED: Stage("Everything is as it was before the move."),
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
+# In these, new pods that use the claim are held back.
+HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING})
 # From these, the claim still has its old volume whatever becomes of the move.
 ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING})
 
@@ -282,6 +286,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def restarts(self) -> bool:
         """Whether its controller evicts the pods, and they wait for the end of the move."""
         return self.spec.consumers.policy is StopPolicy.RESTART
+
+    @property
+    def holds_pods(self) -> bool:
+        """Whether no new pod that uses its claim is to start now."""
+        return not self.spec.dry_run and self.told.phase in HOLDING
 
     @property
     def keeps_volume(self) -> bool:
