@@ -11,6 +11,7 @@ import msgspec
 
 from provisioner.model.ids import is_volume_id
 from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.taint import Toleration
 from provisioner.model.volume import normalised_handle
 
@@ -221,15 +222,19 @@ def naming_volumes(pod: Pod) -> Pod | None:
 
 
 def using_claims(pod: Pod) -> Pod | None:
-    """What a cache keeps of a pod: nothing without claims, no labels and annotations with them."""
+    """What a cache keeps of a pod: nothing without claims, no labels with them.
+
+    Of its annotations there is only that of a move that holds it back.
+    """
     if not pod.claim_keys:
         return None
-    meta = pod.metadata
+    meta, held_for = pod.metadata, pod.annotations.get(HELD_FOR_MOVE)
     small = ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
         resource_version=meta.resource_version,
         deletion_timestamp=meta.deletion_timestamp,
+        annotations={HELD_FOR_MOVE: held_for} if held_for else None,
     )
     return msgspec.structs.replace(pod, metadata=small)

@@ -61,8 +61,8 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended. With "
-        "`ScaleDown`, their owners are scaled down. If the volume stays (`form` alone), its "
-        "PersistentVolume is set to Retain in the end.",
+        "`ScaleDown`, their owners are scaled down; with `Restart`, the pods are evicted. If the "
+        "volume stays (`form` alone), its PersistentVolume is set to Retain in the end.",
         (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
@@ -81,8 +81,8 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.CLEANING,),
     ),
     Phase.CLEANING: Stage(
-        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back."
-        " The snapshot is deleted.",
+        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back,"
+        " and pods that were held back start. The snapshot is deleted.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
@@ -90,8 +90,8 @@ STAGES: Mapping[Phase, Stage] = {
         "policy back. If the volume stays, its old PersistentVolume is deleted instead.",
     ),
     Phase.ABORTING: Stage(
-        "The claim has its old volume, and pods can use it: their owners are scaled back. The "
-        "snapshot and the new volume are deleted.",
+        "The claim has its old volume, and pods can use it: their owners are scaled back, and pods "
+        "that were held back start. The snapshot and the new volume are deleted.",
         (Phase.ABORTED,),
     ),
     Phase.ABORTED: Stage("Everything is as it was before the move."),
@@ -230,6 +230,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         persistent_volume: the new PersistentVolume, frozen with the plan.
         volume: the id of the new volume, or of the one that stays.
         consumers: the owners of pods that are scaled down.
+        restarts: the UIDs of the pods that were evicted, or are about to be.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         undone_from: the phase in which it was aborted.
@@ -246,6 +247,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
     consumers: list[MoveConsumer] = []
+    restarts: list[str] = []
     claim: str = ""
     phase_since: str = ""
     undone_from: str = ""
@@ -279,13 +281,18 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
 
     @property
     def scales_down(self) -> bool:
-        """Whether its controller ends the pods that use the claim."""
+        """Whether its controller scales the owners of the pods down, and back."""
         return self.spec.consumers.policy is StopPolicy.SCALE_DOWN
 
     @property
     def restarts(self) -> bool:
-        """Whether its controller evicts the pods, and they wait for the end of the move."""
+        """Whether its controller evicts the pods, and those in their place wait for the swap."""
         return self.spec.consumers.policy is StopPolicy.RESTART
+
+    @property
+    def stops_pods(self) -> bool:
+        """Whether its controller ends the pods that use the claim, and has them back."""
+        return self.scales_down or self.restarts
 
     @property
     def holds_pods(self) -> bool:
