@@ -266,6 +266,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         return self.status or VolumeMoveStatus()
 
     @property
+    def source(self) -> MoveSource:
+        """``status.source``, never None."""
+        return self.told.source or MoveSource()
+
+    @property
     def phase(self) -> Phase:
         """``status.phase``.
 

@@ -15,7 +15,7 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.webhook_configuration import WebhookConfiguration
 from provisioner.model.workload import ControlledPod
-from tests.controller.moving.test_flow import FakeRecord
+from tests.controller.move_record import FakeRecord
 from tests.controller.moving.test_gate_rules import a_hook
 from tests.controller.moving.test_restart_rules import a_pod, a_restart
 
