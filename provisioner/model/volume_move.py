@@ -20,6 +20,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "VolumeMove"
 # On the VolumeMove: what it has made is undone, or the claim completed, before it goes.
 FINALIZER = f"{OUR_PREFIX}move"
+# On a pod: its scheduling gate, as long as a move holds one of its claims.
+GATE = f"{OUR_PREFIX}volume-move"
 _HOUR_S = 3600.0
 
 
@@ -29,6 +31,7 @@ class Phase(StrEnum):
     NEW = ""
     REFUSED = "Refused"
     PLANNED = "Planned"
+    WARMING = "Warming"
     HELD = "Held"
     SNAPSHOTTING = "Snapshotting"
     CREATING = "Creating"
@@ -55,16 +58,21 @@ STAGES: Mapping[Phase, Stage] = {
     Phase.REFUSED: Stage("The plan says why the move is not possible. Nothing was touched."),
     Phase.PLANNED: Stage(
         "The plan is written. With `dryRun` this is the end.",
-        (Phase.HELD, Phase.ABORTED),
+        (Phase.WARMING, Phase.HELD, Phase.ABORTED),
+    ),
+    Phase.WARMING: Stage(
+        "Pods go on. If a node has the volume, a snapshot of it is taken, up to four times, until "
+        "one takes no longer than a minute: the one that counts copies only what changes after.",
+        (Phase.HELD, Phase.ABORTING),
     ),
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended. With "
-        "`ScaleDown`, their owners are scaled down. If the volume stays (`form` alone), its "
-        "PersistentVolume is set to Retain in the end.",
+        "`ScaleDown`, their owners are scaled down; with `Restart`, the pods are evicted. If the "
+        "volume stays (`form` alone), its PersistentVolume is set to Retain in the end.",
         (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
-        "A snapshot of the detached volume is taken.",
+        "The snapshot that counts is taken, of the detached volume.",
         (Phase.CREATING, Phase.ABORTING),
     ),
     Phase.CREATING: Stage(
@@ -79,8 +87,8 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.CLEANING,),
     ),
     Phase.CLEANING: Stage(
-        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back."
-        " The snapshot is deleted.",
+        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back,"
+        " and pods that were held back start. The snapshots are deleted.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
@@ -88,15 +96,19 @@ STAGES: Mapping[Phase, Stage] = {
         "policy back. If the volume stays, its old PersistentVolume is deleted instead.",
     ),
     Phase.ABORTING: Stage(
-        "The claim has its old volume, and pods can use it: their owners are scaled back. The "
-        "snapshot and the new volume are deleted.",
+        "The claim has its old volume, and pods can use it: their owners are scaled back, and pods "
+        "that were held back start. The snapshots and the new volume are deleted.",
         (Phase.ABORTED,),
     ),
     Phase.ABORTED: Stage("Everything is as it was before the move."),
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
+# In these, new pods that use the claim are held back.
+HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING})
 # From these, the claim still has its old volume whatever becomes of the move.
-ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING})
+ABORTABLE = frozenset(
+    {Phase.PLANNED, Phase.WARMING, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING}
+)
 
 
 class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -138,13 +150,14 @@ class ConsumerWish(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec``.
 
-    ``keep_source``: hours, as "168h"; ``moved_with``: names of other claims whose own moves go the
-    same way at the same time.
+    ``warm``: snapshots are taken before pods stop; ``keep_source``: hours, as "168h";
+    ``moved_with``: names of other claims whose own moves go the same way at the same time.
     """
 
     claim_name: str = ""
     to: MoveTarget = MoveTarget()
     consumers: ConsumerWish = ConsumerWish()
+    warm: bool = True
     keep_source: str = "168h"
     moved_with: list[str] = []
     dry_run: bool = False
@@ -172,14 +185,16 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status.plan``.
 
-    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``pods``: those
-    that stop; ``stops``: which owners of theirs the move scales down, in sentences; ``notes``: what
-    a human should know first.
+    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``warms``:
+    snapshots are taken while pods run, before they stop; ``pods``: those that stop; ``stops``:
+    which owners of theirs the move scales down, in sentences; ``notes``: what a human should know
+    first.
     """
 
     source: Shape = Shape()
     target: Shape = Shape()
     keeps_volume: bool = False
+    warms: bool = False
     pods: list[str] = []
     stops: list[str] = []
     notes: list[str] = []
@@ -225,17 +240,21 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     Attributes:
         message: what it waits for, why it was refused, or what a human can do.
         progress_percent: of the snapshot, as EC2 tells it.
-        snapshot: its id in EC2, once it is known.
+        warm: ids of the snapshots that were taken while pods ran, in their order.
+        warm_since: RFC 3339, when the last of these was asked for.
+        snapshot: the id in EC2 of the one that counts, once it is known.
         request: what CreateVolume is told, frozen with the plan; the snapshot is added once known.
             None if the volume stays.
         persistent_volume: the new PersistentVolume, frozen with the plan.
         volume: the id of the new volume, or of the one that stays.
         consumers: the owners of pods that are scaled down.
+        restarts: the UIDs of the pods that were evicted, or are about to be.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         undone_from: the phase in which it was aborted.
         as_asked: it was refused because the volume is already as the move asks.
-        ready: all is there for the swap; it waits until the moves of ``moved_with`` are as far.
+        ready: it could go on, to Held or to Swapping, and waits until the moves of ``moved_with``
+            are as far.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
     """
 
@@ -244,11 +263,14 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     plan: MovePlan | None = None
     source: MoveSource | None = None
     progress_percent: int = 0
+    warm: list[str] = []
+    warm_since: str = ""
     snapshot: str = ""
     request: dict[str, Any] | None = None
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
     consumers: list[MoveConsumer] = []
+    restarts: list[str] = []
     claim: str = ""
     phase_since: str = ""
     undone_from: str = ""
@@ -267,6 +289,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def told(self) -> VolumeMoveStatus:
         """``status``, never None."""
         return self.status or VolumeMoveStatus()
+
+    @property
+    def source(self) -> MoveSource:
+        """``status.source``, never None."""
+        return self.told.source or MoveSource()
 
     @property
     def phase(self) -> Phase:
@@ -301,19 +328,35 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
 
     @property
     def scales_down(self) -> bool:
-        """Whether its controller ends the pods that use the claim."""
+        """Whether its controller scales the owners of the pods down, and back."""
         return self.spec.consumers.policy is StopPolicy.SCALE_DOWN
 
     @property
     def restarts(self) -> bool:
-        """Whether its controller evicts the pods, and they wait for the end of the move."""
+        """Whether its controller evicts the pods, and those in their place wait for the swap."""
         return self.spec.consumers.policy is StopPolicy.RESTART
+
+    @property
+    def stops_pods(self) -> bool:
+        """Whether its controller ends the pods that use the claim, and has them back."""
+        return self.scales_down or self.restarts
+
+    @property
+    def holds_pods(self) -> bool:
+        """Whether no new pod that uses its claim is to start now."""
+        return not self.spec.dry_run and self.told.phase in HOLDING
 
     @property
     def keeps_volume(self) -> bool:
         """Whether its plan makes another PersistentVolume of the same volume."""
         plan = self.told.plan
         return plan is not None and plan.keeps_volume
+
+    @property
+    def warms(self) -> bool:
+        """Whether its plan takes snapshots while pods run."""
+        plan = self.told.plan
+        return plan is not None and plan.warms
 
     @property
     def persistent_volume_name(self) -> str:

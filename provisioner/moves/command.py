@@ -78,6 +78,16 @@ def _change_options(command: Function) -> Function:
 @click.argument("words", nargs=-1, metavar="[pvc/NAME... | sts/NAME]", shell_complete=_CLAIM)
 @_change_options
 @click.option(
+    "--restart",
+    is_flag=True,
+    help="Evict the pods that use the claim; those in their place start with the new volume.",
+)
+@click.option(
+    "--without-hold",
+    is_flag=True,
+    help="Restart them also where no webhook holds those in their place back.",
+)
+@click.option(
     "--scale-down",
     is_flag=True,
     help="Scale the owners of the pods that use the claim down, and back afterwards.",
@@ -137,6 +147,8 @@ def _run(target: KubeTarget, given: Given) -> None:
                 given.to,
                 given.keep_source or "",
                 scale_down=given.scale_down,
+                restart=given.restart,
+                without_hold=given.without_hold,
                 set_name=meant.set_name,
             )
             if meant.set_name:

@@ -61,6 +61,8 @@ class Given:
     words: tuple[str, ...] = ()
     to: MoveTarget = NO_CHANGE
     scale_down: bool = False
+    restart: bool = False
+    without_hold: bool = False
     at_once: int | None = None
     keep_source: str | None = None
     yes: bool = False
@@ -78,7 +80,8 @@ class Wish:
     Attributes:
         keep_source: "" if it was not said.
         scale_down: the move scales the owners of the pods down.
-        restart: the move has the pods end, and others take their place after it.
+        restart: it evicts the pods.
+        without_hold: also where no webhook holds those in their place back.
         moved_with: the claims that are moved at the same time.
         set_name: the StatefulSet whose claims are moved, "" for none.
     """
@@ -89,15 +92,9 @@ class Wish:
     keep_source: str = ""
     scale_down: bool = False
     restart: bool = False
+    without_hold: bool = False
     moved_with: tuple[str, ...] = ()
     set_name: str = ""
-
-    @property
-    def policy(self) -> StopPolicy:
-        """How its pods come to end."""
-        if self.scale_down:
-            return StopPolicy.SCALE_DOWN
-        return StopPolicy.RESTART if self.restart else StopPolicy.WAIT
 
     @property
     def claim_key(self) -> str:
@@ -197,6 +194,8 @@ def _wishes(given: Given) -> list[str]:
     there = {
         " ".join(map(printable, given.words)): bool(given.words),
         "what is to change": given.to != NO_CHANGE,
+        "--restart": given.restart,
+        "--without-hold": given.without_hold,
         "--scale-down": given.scale_down,
         "--at-once": given.at_once is not None,
         "--keep-source": given.keep_source is not None,
@@ -218,6 +217,12 @@ def _check_move(given: Given) -> None:
         )
     if given.to == NO_CHANGE:
         raise ValueError(_SAY_WHAT)
+    if given.scale_down and given.restart:
+        raise ValueError(
+            "--restart and --scale-down exclude each other: give the one that you mean"
+        )
+    if given.without_hold and not given.restart:
+        raise ValueError("--without-hold is for --restart alone: leave it out")
     if given.dry_run and given.yes:
         raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")
     if given.keep_source is not None and not _HOURS.fullmatch(given.keep_source):
@@ -249,9 +254,12 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
 
 def _consumers(wish: Wish) -> Json:
     """``spec.consumers``, only if it is said: an older CRD does not know it."""
-    if wish.policy is StopPolicy.WAIT:
+    if wish.scale_down:
+        return {"consumers": {"policy": StopPolicy.SCALE_DOWN.value}}
+    if not wish.restart:
         return {}
-    return {"consumers": {"policy": wish.policy.value}}
+    without = {"withoutHold": True} if wish.without_hold else {}
+    return {"consumers": {"policy": StopPolicy.RESTART.value} | without}
 
 
 def plan_name(wish: Wish, token: str) -> str:
@@ -294,8 +302,7 @@ def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
 
 
 def _asked(spec: VolumeMoveSpec) -> tuple[object, ...]:
-    with_ = sorted(spec.moved_with)
-    return spec.claim_name, spec.to, spec.consumers.policy, with_, spec.dry_run
+    return spec.claim_name, spec.to, spec.consumers, sorted(spec.moved_with), spec.dry_run
 
 
 def has_ended(move: VolumeMove) -> bool:
@@ -329,17 +336,11 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
             f"VolumeMove {move.key} is moving this claim already, and to something else "
             f"({what}): wait for its end, or abort it with --abort {move.name}"
         )
-    if wish.scale_down and not move.scales_down and not move.restarts:
+    option = "--scale-down" if wish.scale_down else "--restart"
+    if (wish.scale_down and not move.scales_down) or (wish.restart and not move.restarts):
         return (
-            f"VolumeMove {move.key} is moving this claim already, and waits until its pods are "
-            "stopped by somebody: leave --scale-down out to follow it, or abort it with --abort "
-            f"{move.name}"
-        )
-    if wish.policy is not StopPolicy.WAIT and wish.policy is not move.spec.consumers.policy:
-        return (
-            f"VolumeMove {move.key} is moving this claim already, and stops its pods in another "
-            f"way ({move.spec.consumers.policy}): wait for its end, or abort it with --abort "
-            f"{move.name}"
+            f"VolumeMove {move.key} is moving this claim already, and {_how(move)}: leave {option} "
+            f"out to follow it, or abort it with --abort {move.name}"
         )
     if wish.keep_source and move.spec.keep_source != wish.keep_source:
         return (
@@ -347,6 +348,12 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
             f"{move.spec.keep_source}: leave --keep-source out to follow it"
         )
     return None
+
+
+def _how(move: VolumeMove) -> str:
+    if move.stops_pods:
+        return "restarts its pods" if move.restarts else "scales the owners of its pods down"
+    return "waits until its pods are stopped by somebody"
 
 
 def described(to: MoveTarget) -> str:

@@ -18,12 +18,20 @@ from tests.cluster.move_owner_stories import (
     MoveUnderStatefulSet,
     MoveUnderTwoOwners,
 )
+from tests.cluster.move_restart_stories import (
+    MoveRestartDeleted,
+    MoveRestarts,
+    MoveRestartsIntruder,
+    MoveRestartUndone,
+    pods_held_back,
+)
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
     MoveByCommand,
     MoveRefused,
     MoveToCsi,
+    MoveWarms,
     moves_installed,
 )
 from tests.cluster.stories import Story
@@ -32,12 +40,12 @@ from tests.cluster.walk_world import World
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of four stories all three.
+# each of five stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -48,6 +56,7 @@ async def world(
     async with (
         walk_world.opened(background, tmp_path_factory.mktemp("move"), SLOTS) as opened,
         moves_installed(opened.api),
+        pods_held_back(opened.sandbox),
     ):
         yield opened
 
@@ -65,10 +74,15 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveRefused,
         MoveByCommand,
         MoveToCsi,
+        MoveWarms,
         MoveScalesDown,
         MoveScalesDownByCommand,
         MoveFought,
         MoveUnderTwoOwners,
+        MoveRestarts,
+        MoveRestartsIntruder,
+        MoveRestartUndone,
+        MoveRestartDeleted,
     ],
     ids=lambda k: k.__name__,
 )

@@ -11,14 +11,15 @@ from typing import Any
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.moving import (
-    companion_rules,
     consumer_rules,
     form_rules,
     interference_rules,
-    place_rules,
+    restart_rules,
+    warm_rules,
 )
-from provisioner.controller.moving.companion_rules import Companion
 from provisioner.controller.moving.consumer_rules import Consumer
+from provisioner.controller.moving.together import companion_rules, place_rules
+from provisioner.controller.moving.together.companion_rules import Companion
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
@@ -67,8 +68,8 @@ class Facts:
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
     claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
-    ``quotas``: those of the namespace; ``pods``: that use the claim, ``companions``: their other
-    claims; ``nodes``: all.
+    ``quotas``: those of the namespace; ``has_hold``: the webhook holds new pods of it back;
+    ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all.
     """
 
     move: VolumeMove
@@ -85,6 +86,7 @@ class Facts:
     namesakes: Collection[str] = ()
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
+    has_hold: bool = True
     pods: Sequence[Pod] = ()
     companions: Sequence[Companion] = ()
     nodes: Sequence[tuple[Node, CsiNode | None]] = ()
@@ -138,13 +140,15 @@ def examine(
         written = plan_rules.tags_of(stand_in(facts.move), read_class, cluster_id, extra_tags)
     except ValueError as error:
         return _no(f"class {facts.class_name!r} or --extra-tags: {error}")
+    warms = warm_rules.is_worth_it(facts.move, volume)
     return Planned(
         MovePlan(
             source=before,
             target=target,
+            warms=warms,
             pods=_stopping(facts),
             stops=_stops(facts),
-            notes=_notes(facts, before, target, driver),
+            notes=[*_notes(facts, before, target, driver), *([warm_rules.NOTE] if warms else [])],
         ),
         source,
         _request(facts.move, target, written),
@@ -276,9 +280,14 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
 
 def _no_way(facts: Facts) -> Refuse | None:
     """Whether pods would not end, or the claim could not be created again."""
-    said, claim = None, facts.claim
-    if facts.move.scales_down:
+    said, claim, move = None, facts.claim, facts.move
+    if move.scales_down:
         said = consumer_rules.refused(facts.consumers)
+    elif move.restarts:
+        is_accepted = move.spec.consumers.without_hold
+        said = restart_rules.refused(facts.consumers) or restart_rules.not_held(
+            move.metadata.namespace, has_hold=facts.has_hold, is_accepted=is_accepted
+        )
     if said is None and claim is not None:
         old = interference_rules.asked(claim, claim.class_name, "")
         new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
@@ -293,6 +302,8 @@ def _stopping(facts: Facts) -> list[str]:
 
 
 def _stops(facts: Facts) -> list[str]:
+    if facts.move.restarts:
+        return restart_rules.stops(facts.consumers)
     return consumer_rules.stops(facts.consumers) if facts.move.scales_down else []
 
 
@@ -447,10 +458,12 @@ def _notes(facts: Facts, before: Shape, target: Shape, driver: str) -> list[str]
     notes += companion_rules.notes(facts.move)
     if target.zone != before.zone:
         notes += place_rules.notes(facts.pods, facts.nodes, target.zone, driver)
-    if not facts.move.scales_down:
+    notes += restart_rules.notes(facts.move, has_hold=facts.has_hold)
+    if not facts.move.stops_pods:
         notes += consumer_rules.notes(facts.consumers)
     if facts.claim is not None:
-        notes += interference_rules.notes(facts.consumers, facts.claim, facts.autoscalers)
+        scaled = () if facts.move.restarts else facts.consumers
+        notes += interference_rules.notes(scaled, facts.claim, facts.autoscalers)
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None

@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving import companion_rules as rules
-from provisioner.controller.moving.companion_rules import Companion
 from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.together import companion_rules as rules
+from provisioner.controller.moving.together.companion_rules import Companion
 from provisioner.model.volume_move import Phase, VolumeMove
 
 HERE, THERE = "us-east-1a", "us-east-1b"
@@ -111,6 +111,33 @@ def test_it_begins_once_they_are_planned(phase: str):
 
 def test_it_does_not_wait_for_a_claim_that_is_where_it_was_to_be():
     assert rules.before_begin(a_move(**WITH_LOGS), [logs(zone=THERE)]) is None
+
+
+# -- pods stop once all have their warm snapshots
+
+
+@pytest.mark.parametrize(
+    ("other", "waits"),
+    [
+        (of_logs("Planned"), True),
+        (of_logs("Warming"), True),
+        (of_logs("Warming", {"ready": True}), False),
+        (of_logs("Held"), False),
+        (of_logs("Creating"), False),
+    ],
+)
+def test_a_small_claim_does_not_stop_pods_while_the_large_one_is_copied_first(
+    other: VolumeMove, waits: Any
+):
+    found = rules.before_stop(a_move(phase="Warming", **WITH_LOGS), [logs(other)])
+
+    assert isinstance(found, Await) is waits
+
+
+def test_what_is_ready_to_stop_pods_is_not_ready_to_swap():
+    warmed = of_logs("Warming", {"ready": True})
+
+    assert isinstance(rules.before_swap(a_move(**WITH_LOGS), [logs(warmed)]), Await)
 
 
 # -- none swaps before all could

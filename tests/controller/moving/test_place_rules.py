@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving import place_rules
+from provisioner.controller.moving.together import place_rules
 from provisioner.model.node import Node
 from provisioner.model.pod import Pod
 from tests.builders import DRIVER, ZONE, a_csi_node, a_node

@@ -1,17 +1,19 @@
 """Decide about the other claims of the same pods: a pod only starts where all of its volumes are.
 
 A move to another zone is refused while one of them would stay behind. Those that ``movedWith``
-names have moves of their own. None of them begins before all are planned, and none swaps before all
-could: what goes wrong until then undoes all of them.
+names have moves of their own. None of them begins before all are planned, none stops pods before
+all have their warm snapshots, and none swaps before all could: what goes wrong until then undoes
+all.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.model.sentences import listed
 from provisioner.model.volume_move import Phase, VolumeMove
 
+_BEFORE_STOP = frozenset({Phase.NEW, Phase.PLANNED, Phase.WARMING})
 _SWAPPED = frozenset({Phase.CLEANING, Phase.DONE})
 
 
@@ -91,16 +93,31 @@ def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | N
     return None
 
 
+def before_stop(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
+    """Whether a move that has its warm snapshots waits until the others have theirs, too."""
+    text = "pods stop once VolumeMove {} has its snapshots, too"
+    return _together(move, companions, text, _may_stop)
+
+
 def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
     """Whether a move that could swap waits until those that it is moved with can, too."""
+    text = "all is ready; it waits until VolumeMove {} is as far"
+    return _together(move, companions, text, _may_swap)
+
+
+def _together(
+    move: VolumeMove,
+    companions: Iterable[Companion],
+    text: str,
+    is_as_far: Callable[[VolumeMove], bool],
+) -> Await | Undo | None:
     waits: Await | None = None
     for each in companions:
         going = _partner(move, each)
         if going is None and not _is_there(move, each):
             return Undo(f"claim {each.name} is not moved with it any more{_last(move, each)}")
-        if going is not None and not _may_swap(going):
-            text = f"all is ready; it waits until VolumeMove {going.name} is as far"
-            waits = waits or Await(text)
+        if going is not None and not is_as_far(going):
+            waits = waits or Await(text.format(going.name))
     return waits
 
 
@@ -113,8 +130,14 @@ def before_return(move: VolumeMove, companions: Iterable[Companion]) -> Await | 
     return None
 
 
+def _may_stop(other: VolumeMove) -> bool:
+    phase = other.told.phase
+    return phase not in _BEFORE_STOP or (phase == Phase.WARMING and other.told.ready)
+
+
 def _may_swap(other: VolumeMove) -> bool:
-    return other.told.ready or other.told.phase in {Phase.SWAPPING, *_SWAPPED}
+    phase = other.told.phase
+    return phase in {Phase.SWAPPING, *_SWAPPED} or (other.told.ready and phase != Phase.WARMING)
 
 
 def _partner(move: VolumeMove, companion: Companion) -> VolumeMove | None:

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from provisioner.controller.moving import companion_rules as rules
-from provisioner.controller.moving.companion_rules import Companion
 from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.together import companion_rules as rules
+from provisioner.controller.moving.together.companion_rules import Companion
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.resources import CLAIMS, PLACED_VOLUMES, VOLUME_MOVES
@@ -30,6 +30,10 @@ class Companions:
     async def before_begin(self, move: VolumeMove) -> Await | None:
         """See ``companion_rules``."""
         return rules.before_begin(move, await self._moved_with(move))
+
+    async def before_stop(self, move: VolumeMove) -> Await | Undo | None:
+        """See ``companion_rules``."""
+        return rules.before_stop(move, await self._moved_with(move))
 
     async def before_swap(self, move: VolumeMove) -> Await | Undo | None:
         """See ``companion_rules``."""
