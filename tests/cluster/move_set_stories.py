@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import itertools
+from typing import ClassVar
 
 from provisioner.moves.wish_rules import SET_LABEL
 from provisioner.sandbox.api import ApiError
@@ -21,7 +22,7 @@ REPLICAS = 3
 class MoveSetByCommand(MoveRestarts):
     """Of three replicas the highest goes first, and each waits until the others are Ready."""
 
-    LEAST: frozenset[str] = frozenset()
+    LEAST: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def moves_path(self) -> str:
