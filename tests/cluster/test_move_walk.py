@@ -25,6 +25,7 @@ from tests.cluster.move_restart_stories import (
     MoveRestartUndone,
     pods_held_back,
 )
+from tests.cluster.move_set_stories import MoveSetByCommand
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
@@ -83,6 +84,7 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveRestartsIntruder,
         MoveRestartUndone,
         MoveRestartDeleted,
+        MoveSetByCommand,
     ],
     ids=lambda k: k.__name__,
 )
