@@ -86,7 +86,10 @@ def _change_options(command: Function) -> Function:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--resume", metavar="MOVE", shell_complete=_MOVE, help="Follow a move again.")
 @click.option(
-    "--abort", metavar="MOVE", shell_complete=_MOVE, help="Undo a move, before the phase Swapping."
+    "--abort",
+    metavar="MOVE",
+    shell_complete=_MOVE,
+    help="Undo a move; one that is done by another move, back to the old volume.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the moves that there are.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
@@ -139,7 +142,7 @@ def _run(target: KubeTarget, given: Given) -> None:
         case Task.RESUME:
             carry_out(_resume(target, *_named(given.resume, target)))
         case Task.ABORT:
-            carry_out(_abort(target, *_named(given.abort, target)))
+            _abort_or_go_back(target, given)
         case Task.MOVE:
             name = claim_name(given.words, target.namespace, target.default_namespace)
             wish = Wish(
@@ -195,10 +198,22 @@ async def _resume(target: KubeTarget, namespace: str, name: str) -> int:
         return await _followed(target, moves, await _found(moves, namespace, name))
 
 
-async def _abort(target: KubeTarget, namespace: str, name: str) -> int:
+def _abort_or_go_back(target: KubeTarget, given: Given) -> NoReturn:
+    """A move that is done is undone by another one, with a plan of its own."""
+    done = result_of(_abort(target, *_named(given.abort, target), given))
+    if isinstance(done, Wish):
+        _move(target, done, given)
+    sys.exit(done)
+
+
+async def _abort(target: KubeTarget, namespace: str, name: str, given: Given) -> int | Wish:
+    """The status to exit with; or the move that takes the place of one that is done."""
     async with _connected(target) as client:
         moves = Moves(client)
         found = await _found(moves, namespace, name)
+        back = wish_rules.back_before(found, given)
+        if back is not None:
+            return back
         if progress_words.is_late(found):
             raise StorageError(
                 Reason.NOT_SUPPORTED,
@@ -296,7 +311,10 @@ async def _show(client: KubeClient, planned: VolumeMove) -> None:
 
 
 def _confirm(wish: Wish) -> None:
-    if not click.confirm(f"Move claim {wish.claim_key}?", default=False, err=True):
+    question = f"Move claim {wish.claim_key}?"
+    if wish.to.source:
+        question = f"Give claim {wish.claim_key} its volume from before {wish.to.source} again?"
+    if not click.confirm(question, default=False, err=True):
         raise click.ClickException("nothing was changed")
 
 

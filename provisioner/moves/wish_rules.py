@@ -153,6 +153,8 @@ def task_of(given: Given) -> Task:
     if len(asked) > 1:
         raise ValueError(f"{asked[0]} and {asked[1]} exclude each other")
     wishes = _wishes(given)
+    if asked == [Task.ABORT] and not (given.words or given.to != NO_CHANGE):
+        wishes = []  # a move that is done is aborted by another one, which takes the others
     if asked and wishes:
         alone = "stands alone" if asked[0] is Task.LIST else "takes the name of a VolumeMove alone"
         raise ValueError(f"{asked[0]} {alone}: leave {wishes[0]} out")
@@ -161,6 +163,8 @@ def task_of(given: Given) -> Task:
         raise ValueError("-o json is for the list of moves")
     if task is Task.MOVE:
         _check_move(given)
+    if task in (Task.MOVE, Task.ABORT):
+        _check_how(given)
     return task
 
 
@@ -185,6 +189,9 @@ def _check_move(given: Given) -> None:
         raise ValueError(f"claims are moved one by one, no {kind}: name a claim, such as pvc/data")
     if given.to == NO_CHANGE:
         raise ValueError(_SAY_WHAT)
+
+
+def _check_how(given: Given) -> None:
     if given.dry_run and given.yes:
         raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")
     if given.keep_source is not None and not _HOURS.fullmatch(given.keep_source):
@@ -245,6 +252,34 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
         owner = {"apiVersion": "v1", "kind": CLAIM_KIND}
         metadata["ownerReferences"] = [owner | {"name": dry_run_of.name, "uid": dry_run_of.uid}]
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
+
+
+def back_before(move: VolumeMove, given: Given) -> Wish | None:
+    """What gives the claim of a move that is done its old volume again; None for any other move.
+
+    Raises:
+        ValueError: options that only this takes were given for another move; one sentence.
+    """
+    if move.told.phase == Phase.DONE:
+        return Wish(
+            move.metadata.namespace,
+            move.spec.claim_name,
+            MoveTarget(source=move.name),
+            given.keep_source or "",
+            scale_down=given.scale_down,
+        )
+    options = {
+        "--scale-down": given.scale_down,
+        "--keep-source": given.keep_source is not None,
+        "--dry-run": given.dry_run,
+    }
+    wrong = next((option for option, is_given in options.items() if is_given), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{wrong} with --abort is for a move that is done, and VolumeMove {move.key} is not: "
+            f"leave {wrong} out"
+        )
+    return None
 
 
 def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
@@ -311,6 +346,7 @@ def described(to: MoveTarget) -> str:
         "kmsKeyId": "key {}",
         "size": "size {}",
         "form": "CSI form",
+        "source": "back before {}",
     }
     said = to_json(to)
     return ", ".join(words.get(key, f"{key} {{}}").format(value) for key, value in said.items())

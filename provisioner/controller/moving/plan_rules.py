@@ -11,6 +11,7 @@ from typing import Any
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.moving import (
+    back_rules,
     consumer_rules,
     form_rules,
     interference_rules,
@@ -37,6 +38,7 @@ from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import GIB, CreateRequest, Volume
 from provisioner.model.volume_move import (
     ENDS,
+    MoveKept,
     MovePlan,
     MoveSource,
     Phase,
@@ -63,7 +65,7 @@ class Facts:
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
     claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
-    ``quotas``: those of the namespace.
+    ``quotas``: those of the namespace; ``kept``: what a move that goes back goes back to.
     """
 
     move: VolumeMove
@@ -80,19 +82,22 @@ class Facts:
     namesakes: Collection[str] = ()
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
+    kept: back_rules.Kept | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
     """What is done.
 
-    ``request``: without its snapshot, None if the volume stays; ``body``: the new PersistentVolume.
+    ``request``: without its snapshot, None if nothing is copied; ``body``: the new
+    PersistentVolume; ``kept``: the volume that the claim gets again.
     """
 
     plan: MovePlan
     source: MoveSource
     request: CreateRequest | None
     body: Json
+    kept: MoveKept | None = None
 
 
 def target_class_name(move: VolumeMove, claim: Claim | None) -> str:
@@ -109,6 +114,8 @@ def examine(
     if refused or not claim or not found or not facts.document or not volume:
         return refused or _no(f"claim {facts.move.claim_key} has no volume")
     source = _source(claim, found, volume, driver)
+    if facts.kept is not None:
+        return _back(facts, facts.kept, source, found, volume)
     if found.spec.csi is None and not facts.move.spec.to.asks_for_another_volume:
         return _in_other_form(facts, source, claim, facts.document, volume)
     read_class = _class(facts, driver)
@@ -125,16 +132,8 @@ def examine(
         written = plan_rules.tags_of(stand_in(facts.move), read_class, cluster_id, extra_tags)
     except ValueError as error:
         return _no(f"class {facts.class_name!r} or --extra-tags: {error}")
-    warms = warm_rules.is_worth_it(facts.move, volume)
     return Planned(
-        MovePlan(
-            source=before,
-            target=target,
-            warms=warms,
-            pods=_stopping(facts),
-            stops=_stops(facts),
-            notes=[*_notes(facts, before, target), *([warm_rules.NOTE] if warms else [])],
-        ),
+        _plan(facts, before, target, warms=warm_rules.is_worth_it(facts.move, volume)),
         source,
         _request(facts.move, target, written),
         _body(facts.move, form_rules.in_csi_form(facts.document, driver), read_class, target),
@@ -163,16 +162,54 @@ def _in_other_form(
         f"{source.persistent_volume} gets the policy Retain, and PersistentVolume "
         f"{move.persistent_volume_name} in CSI form takes its place"
     )
-    plan = MovePlan(
-        source=shape,
-        target=shape,
-        keeps_volume=True,
-        pods=_stopping(facts),
-        stops=_stops(facts),
-        notes=[stays, *_notes(facts, shape, shape)],
-    )
+    plan = _plan(facts, shape, shape, stays, keeps_volume=True)
     body = form_rules.of_same_volume(with_volume(body, volume), document)
     return Planned(plan, source, None, body)
+
+
+def _back(
+    facts: Facts,
+    kept: back_rules.Kept,
+    source: MoveSource,
+    newer: PersistentVolume,
+    volume: Volume,
+) -> Planned | Refuse:
+    """The plan of a move that gives the claim the old volume of another one again."""
+    move, driver, existing = facts.move, source.driver, kept.volume
+    wrong = back_rules.refused(move, newer, kept, driver)
+    if wrong is not None or existing is None or kept.document is None:
+        return _no(wrong or "there is nothing to go back to")
+    if existing.zone not in facts.zones:
+        return _no(f"no node with the driver is in zone {existing.zone}")
+    record = back_rules.recorded(kept, newer, driver)
+    claim_class = facts.claim.class_name if facts.claim is not None else ""
+    before, target = _shape(volume, claim_class), _shape(existing, kept.class_name)
+    old = form_rules.in_csi_form(kept.document, driver)
+    body = _body(move, old, _plain_class(kept.class_name, driver), target)
+    body = form_rules.of_same_volume(with_volume(body, existing), kept.document)
+    body["spec"]["persistentVolumeReclaimPolicy"] = record.reclaim_policy or "Retain"
+    lost = back_rules.notes(move, record, newer, volume.volume_id)
+    return Planned(_plan(facts, before, target, *lost), source, None, body, record)
+
+
+def _plan(
+    facts: Facts,
+    before: Shape,
+    target: Shape,
+    *first: str,
+    keeps_volume: bool = False,
+    warms: bool = False,
+) -> MovePlan:
+    """What the user reads; ``first``: sentences before all others."""
+    return MovePlan(
+        source=before,
+        target=target,
+        keeps_volume=keeps_volume,
+        warms=warms,
+        pods=_stopping(facts),
+        stops=_stops(facts),
+        notes=[*first, *_notes(facts, before, target), *([warm_rules.NOTE] if warms else [])],
+    )
 
 
 def stand_in(move: VolumeMove) -> Claim:
