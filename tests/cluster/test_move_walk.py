@@ -19,6 +19,13 @@ from tests.cluster.move_owner_stories import (
     MoveUnderStatefulSet,
     MoveUnderTwoOwners,
 )
+from tests.cluster.move_restart_stories import (
+    MoveRestartDeleted,
+    MoveRestarts,
+    MoveRestartsIntruder,
+    MoveRestartUndone,
+    pods_held_back,
+)
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
@@ -34,12 +41,12 @@ from tests.cluster.walk_world import World
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of six stories all three.
+# each of seven stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveBack)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts, MoveBack)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -50,6 +57,7 @@ async def world(
     async with (
         walk_world.opened(background, tmp_path_factory.mktemp("move"), SLOTS) as opened,
         moves_installed(opened.api),
+        pods_held_back(opened.sandbox),
     ):
         yield opened
 
@@ -74,6 +82,10 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveScalesDownByCommand,
         MoveFought,
         MoveUnderTwoOwners,
+        MoveRestarts,
+        MoveRestartsIntruder,
+        MoveRestartUndone,
+        MoveRestartDeleted,
     ],
     ids=lambda k: k.__name__,
 )

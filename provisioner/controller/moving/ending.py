@@ -2,9 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from provisioner.controller.moving import back_rules, consumer_rules, form_rules, phase_rules
+from provisioner.controller.moving import consumer_rules, form_rules, phase_rules
 from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.creation import MoveVolumes
+from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving import back_rules as rules
 from provisioner.controller.moving import phase_rules, plan_rules
-from provisioner.controller.moving.back_rules import Kept
+from provisioner.controller.moving.going_back import rules
+from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.phase_rules import Await, Hold, Introduce, Remove, Retain, Undo
 from provisioner.controller.moving.plan_rules import Facts, Planned
 from provisioner.model.claim import BIND_COMPLETED

@@ -2,8 +2,8 @@
 
 from typing import assert_never
 
-from provisioner.controller.moving import back_rules
-from provisioner.controller.moving.back_rules import Kept
+from provisioner.controller.moving.going_back import rules as back_rules
+from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.phase_rules import Await, Hold, Undo
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.shared.services import Services
