@@ -14,15 +14,16 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
-from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving import form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.pods import consumer_rules
+from provisioner.controller.moving.pods.consumers import Consumers
+from provisioner.controller.moving.pods.restart_rules import Evict
+from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
-from provisioner.controller.moving.restart_rules import Evict
-from provisioner.controller.moving.restarts import Restarts
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services

@@ -10,14 +10,10 @@ from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import (
-    consumer_rules,
-    form_rules,
-    interference_rules,
-    restart_rules,
-)
-from provisioner.controller.moving.consumer_rules import Consumer
+from provisioner.controller.moving import form_rules
 from provisioner.controller.moving.going_back import rules as back_rules
+from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
+from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
