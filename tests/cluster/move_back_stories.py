@@ -62,7 +62,8 @@ class MoveBack(MoveStory):
             "metadata": {"name": self.done_name},
             "spec": {"claimName": self.name, "to": {"zone": self.there}, "keepSource": "1h"},
         }
-        return await self.world.api.create(self.done_path.rpartition("/")[0], body)
+        made: Json = await self.world.api.create(self.done_path.rpartition("/")[0], body)
+        return made
 
     def _make_newer_volume(self) -> str:
         tags = {

@@ -96,9 +96,10 @@ def kept(move: VolumeMove | None = None, **changes: Any) -> Kept:
 
 
 def facts(move: VolumeMove | None = None, **changes: Any) -> Facts:
+    claim: Any = a_claim(volume_name=NEW_PV, annotations={BIND_COMPLETED: "yes"})
     found = Facts(
         move=move or a_move(),
-        claim=a_claim(volume_name=NEW_PV, annotations={BIND_COMPLETED: "yes"}),
+        claim=claim,
         persistent_volume=newer(),
         document=msgspec.convert({"spec": {"csi": {}}}, Document),
         volume=replace(a_volume(), zone="us-east-1b", size_gib=10),
