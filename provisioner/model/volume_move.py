@@ -68,7 +68,8 @@ STAGES: Mapping[Phase, Stage] = {
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended. With "
         "`ScaleDown`, their owners are scaled down; with `Restart`, the pods are evicted. If the "
-        "volume stays (`form` alone), its PersistentVolume is set to Retain in the end.",
+        "volume stays (`form` alone), its PersistentVolume is set to Retain in the end. With "
+        "`source`, the kept volume is held too.",
         (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
@@ -81,14 +82,15 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SWAPPING: Stage(
-        "The old PersistentVolume is set to Retain; if the volume stays, its new PersistentVolume "
+        "The old PersistentVolume is set to Retain; if nothing is copied, the new PersistentVolume "
         "is created. The claim is deleted and created again, bound to the new "
         "PersistentVolume. From here on the move cannot be aborted.",
         (Phase.CLEANING,),
     ),
     Phase.CLEANING: Stage(
         "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back,"
-        " and pods that were held back start. The snapshots are deleted.",
+        " and pods that were held back start. The snapshots are deleted; with `source`, the "
+        "PersistentVolume that kept the volume.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
@@ -115,7 +117,8 @@ class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec.to``; what is not said stays as it is.
 
     ``size``: a quantity, "" for the same; ``form``: "csi" for a PersistentVolume of the in-tree
-    plugin that is to become one of the driver.
+    plugin that is to become one of the driver; ``source``: the name of a VolumeMove that is done,
+    whose old volume the claim is to have again.
     """
 
     zone: str = ""
@@ -124,6 +127,7 @@ class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     kms_key_id: str = ""
     size: str = ""
     form: str = ""
+    source: str = ""
 
     @property
     def asks_for_another_volume(self) -> bool:
@@ -213,6 +217,24 @@ class MoveSource(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     driver: str = ""
 
 
+class MoveKept(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``status.kept``: the old volume of another move, to which a move goes back.
+
+    Attributes:
+        persistent_volume: the object that keeps it, until the claim has it again.
+        volume_id: the volume.
+        claim_uid: of the claim that had it.
+        reclaim_policy: that it gets again.
+        is_all: no node had the newer volume when the plan was made, so nothing is lost.
+    """
+
+    persistent_volume: str = ""
+    volume_id: str = msgspec.field(default="", name="volumeID")
+    claim_uid: str = msgspec.field(default="", name="claimUID")
+    reclaim_policy: str = ""
+    is_all: bool = False
+
+
 class MoveConsumer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """An owner of pods, in ``status.consumers``.
 
@@ -240,6 +262,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     Attributes:
         message: what it waits for, why it was refused, or what a human can do.
         progress_percent: of the snapshot, as EC2 tells it.
+        kept: the volume to which it goes back; None if it does not.
         warm: ids of the snapshots that were taken while pods ran, in their order.
         warm_since: RFC 3339, when the last of these was asked for.
         snapshot: the id in EC2 of the one that counts, once it is known.
@@ -262,6 +285,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     message: str = ""
     plan: MovePlan | None = None
     source: MoveSource | None = None
+    kept: MoveKept | None = None
     progress_percent: int = 0
     warm: list[str] = []
     warm_since: str = ""
@@ -351,6 +375,26 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         """Whether its plan makes another PersistentVolume of the same volume."""
         plan = self.told.plan
         return plan is not None and plan.keeps_volume
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether its claim gets the old volume of another move again."""
+        return bool(self.spec.to.source)
+
+    @property
+    def kept(self) -> MoveKept:
+        """``status.kept``, never None."""
+        return self.told.kept or MoveKept()
+
+    @property
+    def copies(self) -> bool:
+        """Whether it makes a new volume; else only the PersistentVolume is new."""
+        return not self.keeps_volume and not self.goes_back
+
+    @property
+    def existing_volume_id(self) -> str:
+        """The volume that is there, and for which a move that does not copy makes an object."""
+        return self.kept.volume_id if self.goes_back else self.source.volume_id
 
     @property
     def warms(self) -> bool:

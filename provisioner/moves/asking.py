@@ -24,11 +24,11 @@ def _can_ask() -> bool:
     return sys.stdin.isatty()
 
 
-def confirm(what: str, given: Given) -> None:
+def confirm(question: str, given: Given) -> None:
     """Ask, unless --yes has answered.
 
     Raises:
         ClickException: the answer is no.
     """
-    if not given.yes and not click.confirm(f"Move {what}?", default=False, err=True):
+    if not given.yes and not click.confirm(question, default=False, err=True):
         raise click.ClickException("nothing was changed")

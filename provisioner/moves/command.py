@@ -104,7 +104,10 @@ def _change_options(command: Function) -> Function:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--resume", metavar="MOVE", shell_complete=_MOVE, help="Follow a move again.")
 @click.option(
-    "--abort", metavar="MOVE", shell_complete=_MOVE, help="Undo a move, before the phase Swapping."
+    "--abort",
+    metavar="MOVE",
+    shell_complete=_MOVE,
+    help="Undo a move; one that is done by another move, back to the old volume.",
 )
 @click.option("--list", "listing", is_flag=True, help="List the moves that there are.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
@@ -138,7 +141,7 @@ def _run(target: KubeTarget, given: Given) -> None:
         case Task.RESUME:
             carry_out(_resume(target, _named(given.resume, target)))
         case Task.ABORT:
-            carry_out(_abort(target, _named(given.abort, target)))
+            _abort_or_go_back(target, given)
         case Task.MOVE:
             meant = subject(given.words, target.namespace, target.default_namespace)
             wish = Wish(
@@ -196,10 +199,22 @@ async def _resume(target: KubeTarget, named: Subject) -> int:
         return await _followed(target, moves, await _found(moves, named))
 
 
-async def _abort(target: KubeTarget, named: Subject) -> int:
+def _abort_or_go_back(target: KubeTarget, given: Given) -> NoReturn:
+    """A move that is done is undone by another one, with a plan of its own."""
+    done = result_of(_abort(target, _named(given.abort, target), given))
+    if not isinstance(done, int):
+        _move(target, done, given)
+    sys.exit(done)
+
+
+async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequence[Wish]:
+    """The status to exit with; or the moves that take the place of those that are done."""
     async with connected(target) as client:
         moves = Moves(client)
         found = await _found(moves, named)
+        back = wish_rules.back_before(found, given)
+        if back:
+            return back
         late = [each for each in found if progress_words.is_late(each)]
         if len(late) == len(found):
             first = late[0]
@@ -253,13 +268,21 @@ def _move(target: KubeTarget, wishes: Sequence[Wish], given: Given) -> NoReturn:
     if prepared is None:
         sys.exit(0)
     if any(each.is_planned for each in prepared):
-        asking.confirm(what, given)
+        asking.confirm(_question(wishes), given)
     carry_out(_carry_out(target, prepared))
 
 
 def _what(wishes: Sequence[Wish]) -> str:
     names = [each.claim_key for each in wishes]
     return f"claim {names[0]}" if len(names) == 1 else f"claims {listed(names, 'and')}"
+
+
+def _question(wishes: Sequence[Wish]) -> str:
+    what, before = _what(wishes), sorted({each.to.source for each in wishes if each.to.source})
+    if before:
+        theirs = "its volume" if len(wishes) == 1 else "their volumes"
+        return f"Give {what} {theirs} from before {listed(before, 'and')} again?"
+    return f"Move {what}?"
 
 
 async def _prepare(

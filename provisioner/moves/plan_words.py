@@ -28,7 +28,10 @@ def lines(
     what = "volume with the same data"
     if plan.keeps_volume:
         what = "PersistentVolume of the same volume; nothing is copied"
-    yield f"Claim {move.claim_key} gets another {what}:"
+    gets = f"another {what}"
+    if move.goes_back:
+        gets = f"its volume from before VolumeMove {move.spec.to.source} again; nothing is copied"
+    yield f"Claim {move.claim_key} gets {gets}:"
     yield ""
     yield from table(_HEADINGS, _rows(move, plan))
     yield ""
@@ -36,13 +39,15 @@ def lines(
     yield from _part("Time and cost:", estimates, width)
     yield from _part("Good to know:", plan.notes, width)
     old = "The old PersistentVolume:" if plan.keeps_volume else "The old volume:"
+    old = "The newer volume:" if move.goes_back else old
     yield from _part(old, [_kept(move, plan)], width)
 
 
 def _rows(move: VolumeMove, plan: MovePlan) -> Iterator[tuple[str, str, str]]:
     source = move.told.source
     volume_id = source.volume_id if source is not None else ""
-    yield "volume", volume_id or NOTHING, "the same" if plan.keeps_volume else "a new one"
+    then = move.kept.volume_id or "a new one"
+    yield "volume", volume_id or NOTHING, "the same" if plan.keeps_volume else then
     if plan.keeps_volume:
         yield "form", "in-tree", "CSI"
     cells = zip(_cells(plan.source), _cells(plan.target), strict=True)
@@ -72,7 +77,7 @@ def _stops(move: VolumeMove, plan: MovePlan, stops: Sequence[str], width: int) -
     what = "Pod" if len(pods) == 1 else "Pods"
     verb = "stops" if len(pods) == 1 else "stop"
     long = "a snapshot, a new volume and the exchange take"
-    if plan.keeps_volume:
+    if not move.copies:
         long = "the exchange takes, which is seconds"
     yield from wrapped(f"{what} {listed(pods, 'and')} {verb} for as long as {long}.", width=width)
     if move.stops_pods:

@@ -178,6 +178,8 @@ def task_of(given: Given) -> Task:
     if len(asked) > 1:
         raise ValueError(f"{asked[0]} and {asked[1]} exclude each other")
     wishes = _wishes(given)
+    if asked == [Task.ABORT] and not (given.words or given.to != NO_CHANGE):
+        wishes = []  # a move that is done is aborted by another one, which takes the others
     if asked and wishes:
         alone = "stands alone" if asked[0] is Task.LIST else "takes the name of a VolumeMove alone"
         raise ValueError(f"{asked[0]} {alone}: leave {wishes[0]} out")
@@ -186,6 +188,8 @@ def task_of(given: Given) -> Task:
         raise ValueError("-o json is for the list of moves")
     if task is Task.MOVE:
         _check_move(given)
+    if task in (Task.MOVE, Task.ABORT):
+        _check_how(given)
     return task
 
 
@@ -218,6 +222,10 @@ def _check_move(given: Given) -> None:
         )
     if given.to == NO_CHANGE:
         raise ValueError(_SAY_WHAT)
+
+
+def _check_how(given: Given) -> None:
+    is_set = bool(given.words) and kind_of(given.words[0]) in SET_WORDS
     if given.scale_down and given.restart:
         raise ValueError(
             "--restart and --scale-down exclude each other: give the one that you mean"
@@ -296,6 +304,42 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
     return {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
 
 
+def back_before(found: Sequence[VolumeMove], given: Given) -> list[Wish]:
+    """What gives claims whose moves are done their old volumes again; nothing for other moves.
+
+    Raises:
+        ValueError: options that only this takes were given for another move; one sentence.
+    """
+    under_way = [each for each in found if each.told.phase != Phase.DONE]
+    if not under_way:
+        return [_back_before(each, given) for each in found]
+    options = {
+        "--restart": given.restart,
+        "--scale-down": given.scale_down,
+        "--keep-source": given.keep_source is not None,
+        "--dry-run": given.dry_run,
+    }
+    wrong = next((option for option, is_given in options.items() if is_given), None)
+    if wrong is not None:
+        raise ValueError(
+            f"{wrong} with --abort is for a move that is done, and VolumeMove {under_way[0].key} "
+            f"is not: leave {wrong} out"
+        )
+    return []
+
+
+def _back_before(move: VolumeMove, given: Given) -> Wish:
+    return Wish(
+        move.metadata.namespace,
+        move.spec.claim_name,
+        MoveTarget(source=move.name),
+        given.keep_source or "",
+        scale_down=given.scale_down,
+        restart=given.restart,
+        without_hold=given.without_hold,
+    )
+
+
 def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
     """Whether a move that is there is the one that a POST of this body makes."""
     spec = msgspec.convert(asked["spec"], type(move.spec))
@@ -366,6 +410,7 @@ def described(to: MoveTarget) -> str:
         "kmsKeyId": "key {}",
         "size": "size {}",
         "form": "CSI form",
+        "source": "back before {}",
     }
     said = to_json(to)
     return ", ".join(words.get(key, f"{key} {{}}").format(value) for key, value in said.items())

@@ -28,7 +28,7 @@ from tests.cluster.walk_world import Slot
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "volume-moves"
 MOVES = "/apis/ebs-provisioner.io/v1alpha1"
 NOTE, LABEL = {"example.com/note": "stays"}, {"app": "shop"}
-_OF_MOVES = {"ebs-provisioner.io/held-for-move", "ebs-provisioner.io/policy-before-move"}
+OF_MOVES = {"ebs-provisioner.io/held-for-move", "ebs-provisioner.io/policy-before-move"}
 _ZONE = "topology.kubernetes.io/zone"
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -211,7 +211,7 @@ class MoveAcross(MoveStory):
         assert new["spec"]["claimRef"]["uid"] == meta["uid"]
         assert new["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
         assert old["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
-        assert not _OF_MOVES & old["metadata"].get("annotations", {}).keys(), old
+        assert not OF_MOVES & old["metadata"].get("annotations", {}).keys(), old
         volumes = await self.volumes()
         made = new["spec"]["csi"]["volumeHandle"]
         assert set(volumes) == {self.volume_id, made}, volumes
@@ -337,7 +337,7 @@ class MoveAborted(MoveStory):
             assert claim["spec"]["volumeName"] == self.pv, claim
             old = await self.world.api.get(f"{PVS}/{self.pv}")
             notes = old["metadata"].get("annotations", {})
-            assert not _OF_MOVES & notes.keys(), notes
+            assert not OF_MOVES & notes.keys(), notes
             volumes = await self.volumes()
             assert set(volumes) == {self.volume_id}, volumes
             named = await self.persistent_volumes()

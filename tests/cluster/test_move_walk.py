@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
+from tests.cluster.move_back_stories import MoveBack, MoveBackByCommand
 from tests.cluster.move_owner_stories import (
     MoveFought,
     MoveScalesDown,
@@ -41,12 +42,12 @@ from tests.cluster.walk_world import World
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of six stories all three.
+# each of seven stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts, MoveBack)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -76,6 +77,8 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveByCommand,
         MoveToCsi,
         MoveWarms,
+        MoveBack,
+        MoveBackByCommand,
         MoveScalesDown,
         MoveScalesDownByCommand,
         MoveFought,

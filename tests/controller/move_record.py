@@ -32,9 +32,12 @@ class FakeRecord:
         self.let_go_with: list[str] = []
         self.created: list[Any] = []
         self.announced: list[str] = []
+        self.others: dict[str, PersistentVolume] = {}
+        self.let_go_of: list[str] = []
+        self.held: list[str] = []
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
-        return self.old if name == OLD_PV else self.new
+        return self.others.get(name, self.new) if name != OLD_PV else self.old
 
     async def try_volume_object(self, _: VolumeMove) -> None:
         pass
@@ -44,6 +47,13 @@ class FakeRecord:
 
     async def let_go(self, _: VolumeMove, found: Any, policy: str = "") -> None:
         self.let_go_with.append(policy)
+        self.let_go_of.extend([found.name] if found is not None else [])
+
+    async def remove_volume_object(self, found: PersistentVolume) -> None:
+        self.removed.append(found.name)
+
+    async def hold(self, _: VolumeMove, found: PersistentVolume) -> None:
+        self.held.append(found.name)
 
     async def create_volume_object(self, body: Any) -> None:
         self.created.append(body)

@@ -82,7 +82,7 @@ async def test_reviews_of_access_that_fail_stop_nobody(cluster: FakeCluster, run
         (("--abort", "a", *TO_B), "--abort takes the name of a VolumeMove alone"),
         (("--resume", "a", "--yes"), "leave --yes out"),
         (("--resume", "a", "--scale-down"), "leave --scale-down out"),
-        (("--abort", "a", "--restart"), "leave --restart out"),
+        (("--resume", "a", "--restart"), "leave --restart out"),
         ((SHOP_DATA, *TO_B, "--restart", "--scale-down"), "exclude each other"),
         ((SHOP_DATA, *TO_B, "--scale-down", "--without-hold"), "--without-hold is for --restart"),
         (("sts/web", *TO_B, "--scale-down", "--without-hold"), "--without-hold is for --restart"),

@@ -167,7 +167,6 @@ async def test_what_cannot_be_aborted_any_more_is_not_asked(cluster: FakeCluster
 @pytest.mark.parametrize(
     ("phase", "says", "code"),
     [
-        ("Done", "it was too late to abort: claim shop/data has volume", 1),
         ("Aborted", "is aborted: claim shop/data has its old volume", 0),
         ("Refused", "is refused, and nothing was touched", 1),
     ],

@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from provisioner.controller.moving import form_rules, phase_rules
 from provisioner.controller.moving.creation import MoveVolumes
+from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
 from provisioner.controller.moving.pods import consumer_rules
 from provisioner.controller.moving.pods.consumers import Consumers
@@ -11,10 +12,12 @@ from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
+from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import Phase, VolumeMove
 
 _AGAIN_AT_MOST_S = 3600.0
+_HELD_AGAIN_S = 30.0
 # The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
 _LATEST_REQUEST_S = 60.0
 
@@ -52,6 +55,8 @@ class MoveEnding:
             return Later(LOOK_AGAIN_S)
         if not move.keeps_volume:
             await self._snapshots.delete_known(move)
+        if move.goes_back:
+            await self._remove_kept(move)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
@@ -69,15 +74,28 @@ class MoveEnding:
         if left_s > 0:
             return Later(min(left_s, _AGAIN_AT_MOST_S))
         old = await self._record.persistent_volume(source.persistent_volume)
+        if old is not None and HELD_FOR_MOVE in old.annotations:
+            return Later(_HELD_AGAIN_S)  # another move goes back to it, or away from it
         if old is not None and phase_rules.is_to_be_released(source, old):
             return Later(LOOK_AGAIN_S)
-        message = "the old volume was let go"
+        message = phase_rules.let_go(source, old)
         if move.keeps_volume:
             message = await self._remove_old_form(move, old)
         elif old is not None and phase_rules.may_let_source_go(source, old):
             await self._record.set_policy(old, source.reclaim_policy)
         await self._record.write(move, {"message": message, "sourceKeptUntil": ""})
         return AGAIN
+
+    async def _remove_kept(self, move: VolumeMove) -> None:
+        """The claim has another object of the same volume: the one that kept it may go."""
+        found = await self._record.persistent_volume(move.kept.persistent_volume)
+        new = await self._record.persistent_volume(move.persistent_volume_name)
+        if found is None:
+            return
+        if form_rules.may_remove(back_rules.source_of(move.kept), found, new):
+            await self._record.remove_volume_object(found)
+        else:
+            await self._record.let_go(move, found)
 
     async def _remove_old_form(self, move: VolumeMove, old: PersistentVolume | None) -> str:
         """Delete the old PersistentVolume of a volume that stays, as long as it has Retain."""
@@ -98,6 +116,9 @@ class MoveEnding:
         old = await self._record.persistent_volume(source.persistent_volume)
         policy = form_rules.policy_before(old) if old is not None else ""
         await self._record.let_go(move, old, policy)
+        if move.goes_back:
+            kept = await self._record.persistent_volume(move.kept.persistent_volume)
+            await self._record.let_go(move, kept)
         move = await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)

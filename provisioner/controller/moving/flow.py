@@ -17,6 +17,8 @@ from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.moving import form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
+from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
 from provisioner.controller.moving.pods import consumer_rules
 from provisioner.controller.moving.pods.consumers import Consumers
@@ -25,7 +27,7 @@ from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.moving.together.companions import Companions
-from provisioner.controller.moving.warming import Warming
+from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
@@ -70,6 +72,7 @@ class Mover:
             self._record, self._consumers, self._snapshots, self._volumes, self._companions
         )
         self._warming = Warming(services, self._record, self._snapshots, self._companions)
+        self._going_back = GoingBack(services, self._record)
         self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
             Phase.NEW: self._plan,
             Phase.REFUSED: self._ending.release,
@@ -174,32 +177,38 @@ class Mover:
             case Refuse(message=message):
                 is_as_asked = isinstance(decision, plan_rules.AsAsked)
                 await self._record.advance(move, Phase.REFUSED, message, asAsked=is_as_asked)
-            case plan_rules.Planned(plan=plan, source=source, request=request, body=body):
+            case plan_rules.Planned(
+                plan=plan, source=source, request=request, body=body, kept=kept
+            ):
                 await self._record.advance(
                     move,
                     Phase.PLANNED,
                     "; ".join([*plan.stops, *plan.notes]),
                     plan=msgspec.to_builtins(plan),
                     source=msgspec.to_builtins(source),
-                    request=msgspec.to_builtins(request),  # None: the volume stays
+                    kept=msgspec.to_builtins(kept),
+                    request=msgspec.to_builtins(request),  # None: nothing is copied
                     persistentVolume=body,
                 )
             case _:
                 assert_never(decision)
         return AGAIN
 
-    async def _facts(self, move: VolumeMove) -> plan_rules.Facts:
+    async def _facts(self, move: VolumeMove) -> Facts:
         client, namespace = self._services.client, move.metadata.namespace
         claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
         name = claim.spec.volume_name if claim is not None else ""
         found = await self._record.persistent_volume(name)
         volume_id = found.volume_id(self._driver) if found is not None else None
+        kept = await self._going_back.look(move)
         class_name = plan_rules.target_class_name(move, claim)
+        if kept is not None:
+            class_name = kept.class_name
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
         pods = await self._record.pods(move)
         nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
-        return plan_rules.Facts(
+        return Facts(
             move=move,
             claim=claim,
             persistent_volume=found,
@@ -217,6 +226,7 @@ class Mover:
             pods=pods,
             companions=await self._companions.of_pods(move, pods),
             nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
+            kept=kept,
             has_hold=await self._restarts.has_hold(namespace),
         )
 
@@ -247,9 +257,9 @@ class Mover:
             return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
         if move.restarts and phase_age_s(move) < _HEARD_S:
             return Later(_HEARD_S)
-        stopping = await self._stop_before_swap(move)
-        if stopping is not None:
-            return stopping
+        held = await self._hold_kept(move, old) or await self._stop_before_swap(move)
+        if held is not None:
+            return held
         step = phase_rules.next_held_step(move, await self._in_use(move, old))
         match step:
             case phase_rules.Hold():
@@ -261,7 +271,7 @@ class Mover:
                 pass
             case phase_rules.Undo():
                 return await self._abort(move, step)
-            case phase_rules.GoOn() if move.keeps_volume:
+            case phase_rules.GoOn() if not move.copies:
                 return await self._begin_swap_of_form(move, old)
             case phase_rules.GoOn():
                 await self._record.advance(move, Phase.SNAPSHOTTING)
@@ -270,6 +280,17 @@ class Mover:
             case _:
                 assert_never(step)
         return await self._wait(move, message)
+
+    async def _hold_kept(self, move: VolumeMove, newer: PersistentVolume) -> Next | None:
+        """Have the volume that a move goes back to stay as it is; None once it does."""
+        step = await self._going_back.hold(move, newer) if move.goes_back else None
+        match step:
+            case phase_rules.Undo():
+                return await self._abort(move, step)
+            case phase_rules.Await(message=message):
+                return await self._wait(move, message)
+            case _:
+                return step
 
     async def _stop_before_swap(self, move: VolumeMove) -> Next | None:
         """Have pods end, or abort if they do not stay away; None if nothing is left to do."""
@@ -313,7 +334,7 @@ class Mover:
         )
 
     async def _begin_swap_of_form(self, move: VolumeMove, old: PersistentVolume) -> Next:
-        """All is known of a volume that stays; while it can be aborted, its object is tried out.
+        """All is known of a volume that is there; while it can be aborted, its object is tried out.
 
         The claim was there after the old PersistentVolume had Retain: so whoever deletes the claim
         in Swapping does not have the volume deleted.
@@ -329,8 +350,10 @@ class Mover:
         if old.reclaim_policy != "Retain":
             await self._record.retain(old)
             return AGAIN
-        body = form_rules.with_policy_of(move.told.persistent_volume or {}, old)
-        volume_id = move.source.volume_id
+        body = move.told.persistent_volume or {}
+        if move.keeps_volume:
+            body = form_rules.with_policy_of(body, old)
+        volume_id = move.existing_volume_id
         await self._write_swap(move, claim, old, volume=volume_id, persistentVolume=body)
         return AGAIN
 
@@ -420,9 +443,9 @@ class Mover:
         old = await self._record.persistent_volume(source.persistent_volume)
         claim, uses = await self._record.claim(move), await self._record.uses(move)
         new = made = None
-        if move.keeps_volume or phase_rules.waits_to_be_bound(move, claim):
+        if not move.copies or phase_rules.waits_to_be_bound(move, claim):
             new = await self._record.persistent_volume(move.persistent_volume_name)
-            if new is None and not move.keeps_volume:
+            if new is None and move.copies:
                 made = await self._services.volume_reads.volume(move.told.volume)
         step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
         match step:

@@ -236,8 +236,8 @@ def next_swap_step(
     """How the claim comes to its new volume; each step can be repeated.
 
     ``old``: the old PersistentVolume; ``claim``: whatever has the claim's name; ``new``: the new
-    PersistentVolume, which is asked for if the volume stays or ``waits_to_be_bound``; ``made``: the
-    new volume in EC2, which is asked for if the new PersistentVolume of a copy is missing.
+    PersistentVolume, which is asked for if nothing is copied or ``waits_to_be_bound``; ``made``:
+    the new volume in EC2, which is asked for if the new PersistentVolume of a copy is missing.
     """
     source = move.source
     if old is not None and old.reclaim_policy != "Retain" and _is_kept(move, old):
@@ -245,8 +245,8 @@ def next_swap_step(
     is_old = claim is not None and claim.uid == source.claim_uid
     if is_old and claim is not None and _is_news(move, claim):
         return Record()
-    if move.keeps_volume:
-        step = _introduced(source, new, is_needed=is_old or claim is None)
+    if not move.copies:
+        step = _introduced(move.existing_volume_id, new, is_needed=is_old or claim is None)
         if step is not None:
             return step
     if is_old and claim is not None:
@@ -266,7 +266,7 @@ def _is_kept(move: VolumeMove, old: PersistentVolume) -> bool:
 
 
 def _introduced(
-    source: MoveSource, new: PersistentVolume | None, *, is_needed: bool
+    volume_id: str, new: PersistentVolume | None, *, is_needed: bool
 ) -> Introduce | Await | None:
     """The new PersistentVolume comes after the old one has Retain: never do two delete a volume.
 
@@ -274,7 +274,7 @@ def _introduced(
     """
     if new is None:
         return Introduce()
-    if new.named_volume != source.volume_id:
+    if new.named_volume != volume_id:
         return Await(
             f"PersistentVolume {new.name} exists already, and names another volume: delete it"
         )
@@ -376,6 +376,8 @@ def recreated(move: VolumeMove) -> Json:
     meta, spec = recorded["metadata"], dict(recorded["spec"])
     annotations = {k: v for k, v in meta["annotations"].items() if k not in _OF_THE_OLD}
     class_name = move.spec.to.storage_class_name
+    if move.goes_back and move.told.plan is not None:
+        class_name = move.told.plan.target.storage_class_name
     if class_name:
         annotations.pop(BETA_STORAGE_CLASS, None)
         spec["storageClassName"] = class_name
@@ -397,9 +399,12 @@ def recreated(move: VolumeMove) -> Json:
 
 def _resources(asked: Json, move: VolumeMove) -> Json:
     requests = dict(asked.get("requests") or {})
-    size = move.spec.to.size
+    size, plan = move.spec.to.size, move.told.plan
+    if move.goes_back and plan is not None:
+        size_gib = plan.target.size_gib  # else the volume, as it was before, would be grown
+        if parse_bytes(str(requests.get("storage", "0"))) > size_gib * GIB:
+            requests["storage"] = f"{size_gib}Gi"
     if size and parse_bytes(size) > parse_bytes(str(requests.get("storage", "0"))):
-        plan = move.told.plan
         size_gib = plan.target.size_gib if plan is not None else -(-parse_bytes(size) // GIB)
         requests["storage"] = f"{size_gib}Gi"
     return asked | {"requests": requests}
@@ -412,7 +417,7 @@ def has_made_nothing(move: VolumeMove) -> bool:
     Held never was in Snapshotting.
     """
     told = move.told
-    return move.keeps_volume or (told.undone_from == Phase.HELD and not told.warm)
+    return not move.copies or (told.undone_from == Phase.HELD and not told.warm)
 
 
 def may_have_made_volume(move: VolumeMove) -> bool:
@@ -427,8 +432,9 @@ def kept(move: VolumeMove, source: MoveSource, until: str) -> str:
             f"PersistentVolume {source.persistent_volume} is kept until {until}; it names the same "
             f"volume {source.volume_id}, which nobody deletes before"
         )
+    which = "newer" if move.goes_back else "old"
     return (
-        f"PersistentVolume {source.persistent_volume} keeps the old volume {source.volume_id} "
+        f"PersistentVolume {source.persistent_volume} keeps the {which} volume {source.volume_id} "
         f"until {until}"
     )
 
@@ -457,6 +463,18 @@ def may_let_source_go(source: MoveSource, old: PersistentVolume | None) -> bool:
         and old.reclaim_policy == "Retain"
         and holder is not None
         and holder.uid == source.claim_uid
+    )
+
+
+def let_go(source: MoveSource, old: PersistentVolume | None) -> str:
+    """What became of the old volume of a copy after ``keepSource``, as a sentence."""
+    if old is None:
+        return f"PersistentVolume {source.persistent_volume} is not there any more"
+    if may_let_source_go(source, old):
+        return "the old volume was let go"
+    return (
+        f"PersistentVolume {old.name} was left as it is: its policy was Retain before the move, or "
+        "it was taken since"
     )
 
 

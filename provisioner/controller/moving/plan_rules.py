@@ -4,39 +4,38 @@ Nothing is touched before this is written to the VolumeMove, and nothing that ha
 later changes it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import form_rules, warm_rules
+from provisioner.controller.moving import form_rules
+from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
-from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.controller.moving.together import companion_rules, place_rules
-from provisioner.controller.moving.together.companion_rules import Companion
+from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
-from provisioner.model.claim import CLAIM_KIND, Claim, LabelledClaim
+from provisioner.model.claim import CLAIM_KIND, Claim
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS, POLICY_BEFORE_MOVE
-from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
-from provisioner.model.pod import Pod
 from provisioner.model.quantity import parse_bytes
-from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import GIB, CreateRequest, Volume
 from provisioner.model.volume_move import (
     ENDS,
+    MoveKept,
     MovePlan,
     MoveSource,
     Phase,
@@ -44,7 +43,6 @@ from provisioner.model.volume_move import (
     VolumeMove,
 )
 from provisioner.model.volume_type import fault
-from provisioner.model.workload import Autoscaler
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones
 
 Json = dict[str, Any]
@@ -57,47 +55,18 @@ _THROUGHPUT_TYPES = frozenset({"gp3"})
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
-    """What the plan rests on; None for what does not exist.
-
-    ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
-    be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
-    claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
-    ``quotas``: those of the namespace; ``has_hold``: the webhook holds new pods of it back;
-    ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all.
-    """
-
-    move: VolumeMove
-    claim: LabelledClaim | None
-    persistent_volume: PersistentVolume | None
-    document: Document | None
-    volume: Volume | None
-    class_name: str
-    storage_class: StorageClass | None
-    read_class: ReadClass | str | None
-    zones: Collection[str]
-    others: Sequence[VolumeMove]
-    consumers: Sequence[Consumer]
-    namesakes: Collection[str] = ()
-    autoscalers: Sequence[Autoscaler] = ()
-    quotas: Sequence[ResourceQuota] = ()
-    has_hold: bool = True
-    pods: Sequence[Pod] = ()
-    companions: Sequence[Companion] = ()
-    nodes: Sequence[tuple[Node, CsiNode | None]] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Planned:
     """What is done.
 
-    ``request``: without its snapshot, None if the volume stays; ``body``: the new PersistentVolume.
+    ``request``: without its snapshot, None if nothing is copied; ``body``: the new
+    PersistentVolume; ``kept``: the volume that the claim gets again.
     """
 
     plan: MovePlan
     source: MoveSource
     request: CreateRequest | None
     body: Json
+    kept: MoveKept | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +88,8 @@ def examine(
     if refused or not claim or not found or not facts.document or not volume:
         return refused or _no(f"claim {facts.move.claim_key} has no volume")
     source = _source(claim, found, volume, driver)
+    if facts.kept is not None:
+        return _back(facts, facts.kept, source, found, volume)
     if found.spec.csi is None and not facts.move.spec.to.asks_for_another_volume:
         return _in_other_form(facts, source, claim, facts.document, volume)
     read_class = _class(facts, driver)
@@ -135,16 +106,8 @@ def examine(
         written = plan_rules.tags_of(stand_in(facts.move), read_class, cluster_id, extra_tags)
     except ValueError as error:
         return _no(f"class {facts.class_name!r} or --extra-tags: {error}")
-    warms = warm_rules.is_worth_it(facts.move, volume)
     return Planned(
-        MovePlan(
-            source=before,
-            target=target,
-            warms=warms,
-            pods=_stopping(facts),
-            stops=_stops(facts),
-            notes=[*_notes(facts, before, target, driver), *([warm_rules.NOTE] if warms else [])],
-        ),
+        _plan(facts, before, target, driver, warms=warm_rules.is_worth_it(facts.move, volume)),
         source,
         _request(facts.move, target, written),
         _body(facts.move, form_rules.in_csi_form(facts.document, driver), read_class, target),
@@ -173,16 +136,62 @@ def _in_other_form(
         f"{source.persistent_volume} gets the policy Retain, and PersistentVolume "
         f"{move.persistent_volume_name} in CSI form takes its place"
     )
-    plan = MovePlan(
-        source=shape,
-        target=shape,
-        keeps_volume=True,
-        pods=_stopping(facts),
-        stops=_stops(facts),
-        notes=[stays, *_notes(facts, shape, shape, source.driver)],
-    )
+    plan = _plan(facts, shape, shape, source.driver, stays, keeps_volume=True)
     body = form_rules.of_same_volume(with_volume(body, volume), document)
     return Planned(plan, source, None, body)
+
+
+def _back(
+    facts: Facts,
+    kept: back_rules.Kept,
+    source: MoveSource,
+    newer: PersistentVolume,
+    volume: Volume,
+) -> Planned | Refuse:
+    """The plan of a move that gives the claim the old volume of another one again."""
+    move, driver, existing = facts.move, source.driver, kept.volume
+    wrong = back_rules.refused(move, newer, kept, driver)
+    if wrong is not None or existing is None or kept.document is None:
+        return _no(wrong or "there is nothing to go back to")
+    behind = companion_rules.left_behind(move, facts.companions, existing.zone)
+    if behind is not None and existing.zone != volume.zone:
+        return _no(behind)
+    if existing.zone not in facts.zones:
+        return _no(f"no node with the driver is in zone {existing.zone}")
+    record = back_rules.recorded(kept, newer, driver)
+    claim_class = facts.claim.class_name if facts.claim is not None else ""
+    before, target = _shape(volume, claim_class), _shape(existing, kept.class_name)
+    old = form_rules.in_csi_form(kept.document, driver)
+    body = _body(move, old, _plain_class(kept.class_name, driver), target)
+    body = form_rules.of_same_volume(with_volume(body, existing), kept.document)
+    body["spec"]["persistentVolumeReclaimPolicy"] = record.reclaim_policy or "Retain"
+    lost = back_rules.notes(move, record, newer, volume.volume_id)
+    return Planned(_plan(facts, before, target, driver, *lost), source, None, body, record)
+
+
+def _plan(
+    facts: Facts,
+    before: Shape,
+    target: Shape,
+    driver: str,
+    *first: str,
+    keeps_volume: bool = False,
+    warms: bool = False,
+) -> MovePlan:
+    """What the user reads; ``first``: sentences before all others."""
+    return MovePlan(
+        source=before,
+        target=target,
+        keeps_volume=keeps_volume,
+        warms=warms,
+        pods=_stopping(facts),
+        stops=_stops(facts),
+        notes=[
+            *first,
+            *_notes(facts, before, target, driver),
+            *([warm_rules.NOTE] if warms else []),
+        ],
+    )
 
 
 def stand_in(move: VolumeMove) -> Claim:

@@ -5,7 +5,7 @@ write the phase, or has lost a reply, looks by tag for as long as EC2 may take t
 """
 
 from provisioner import clock
-from provisioner.controller.moving.warm_rules import MOST_WARM
+from provisioner.controller.moving.warming.rules import MOST_WARM
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.snapshots import rests_after
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S

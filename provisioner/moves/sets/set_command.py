@@ -40,7 +40,7 @@ def move(target: KubeTarget, wish: SetWish, given: Given) -> NoReturn:
             "that it is moved all the same"
         )
     if prepared.plans:
-        asking.confirm(_question(prepared), given)
+        asking.confirm(f"Move {_question(prepared)}?", given)
     carry_out(_carry_out(target, prepared))
 
 

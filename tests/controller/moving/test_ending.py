@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.phase_rules import Await
-from provisioner.model.decision import Later
+from provisioner.model.decision import AGAIN, Later
+from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume_move import MoveKept, MoveTarget, Phase, VolumeMove
+from tests.builders import DRIVER
 from tests.controller.move_record import (
+    OLD_PV,
     FakeCompanions,
+    FakeOwner,
     FakeRecord,
     a_done_move,
     a_pv,
     in_phase,
 )
+
+KEPT_PV = "pv-0"
 
 
 def an_ending(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:
@@ -49,3 +57,94 @@ async def test_pods_are_not_brought_back_before_the_moves_that_go_together_have_
     move = in_phase(a_done_move(keeps=False), "Cleaning")
     assert isinstance(await ending.clean(move), Later)
     assert record.written == [{"message": "it waits"}]
+
+
+def a_move_back(phase: str) -> VolumeMove:
+    """Its claim has had PersistentVolume pvc-old, and gets the volume that pv-0 keeps."""
+    kept = MoveKept(
+        persistent_volume=KEPT_PV, volume_id="vol-0", claim_uid="before", reclaim_policy="Delete"
+    )
+    move = in_phase(a_done_move(keeps=False), phase, kept=kept, undone_from="Held")
+    to = MoveTarget(source="there")
+    return msgspec.structs.replace(move, spec=msgspec.structs.replace(move.spec, to=to))
+
+
+def kept_pv(phase: str = "Released", name: str = KEPT_PV) -> PersistentVolume:
+    spec = {
+        "persistentVolumeReclaimPolicy": "Retain",
+        "claimRef": {"uid": "before"},
+        "csi": {"driver": DRIVER, "volumeHandle": "vol-0"},
+    }
+    meta = {"name": name, "annotations": {HELD_FOR_MOVE: "shop/to-b"}}
+    return msgspec.convert(
+        {"metadata": meta, "spec": spec, "status": {"phase": phase}}, PersistentVolume
+    )
+
+
+def going_back(old: PersistentVolume, *others: PersistentVolume) -> tuple[MoveEnding, FakeRecord]:
+    ending, record = an_ending(old)
+    record.others = {each.name: each for each in others}
+    ending._consumers = FakeOwner(record)
+    ending._snapshots = NoSnapshots()  # type: ignore[assignment]
+    ending._companions = FakeCompanions()  # type: ignore[assignment]
+    return ending, record
+
+
+class NoSnapshots:
+    """A move that copies nothing has none."""
+
+    async def delete_known(self, move: VolumeMove) -> None:
+        assert not move.told.snapshot
+
+
+@pytest.mark.parametrize("held_for", ["shop/back", "shop/another"])
+async def test_a_volume_that_another_move_goes_back_to_is_not_let_go(held_for: str):
+    """keepSource has ended; the policy Delete would have the volume deleted at once."""
+    ending, record = an_ending(a_pv("Released", **{HELD_FOR_MOVE: held_for}))
+
+    assert isinstance(await ending.keep_source(a_done_move(keeps=False)), Later)
+    assert (record.policies, record.written) == ([], [])
+
+
+@pytest.mark.parametrize("old", [None, a_pv("Bound")])
+async def test_an_old_volume_that_is_not_kept_any_more_is_left_as_it_is(old: Any):
+    if old is not None:
+        holder = msgspec.structs.replace(old.spec.claim_ref, uid="another")
+        old = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, claim_ref=holder))
+    ending, record = an_ending(old)
+
+    await ending.keep_source(a_done_move(keeps=False))
+
+    assert record.policies == []
+    told = record.written[-1]
+    assert told["sourceKeptUntil"] == ""
+    assert "not there any more" in told["message"] or "left as it is" in told["message"]
+
+
+async def test_the_object_that_kept_the_volume_goes_once_the_claim_has_another():
+    new = kept_pv("Bound", "pvc-move-uid")
+    ending, record = going_back(a_pv("Released"), kept_pv(), new)
+
+    assert await ending.clean(a_move_back("Cleaning")) == AGAIN
+
+    assert record.removed == [KEPT_PV]
+    assert record.written[-1]["phase"] == Phase.DONE
+    assert "keeps the newer volume" in record.written[-1]["message"]
+
+
+async def test_it_stays_if_no_other_object_names_its_volume():
+    ending, record = going_back(a_pv("Released"), kept_pv())
+
+    await ending.clean(a_move_back("Cleaning"))
+
+    assert record.removed == []
+    assert record.let_go_of == [KEPT_PV, OLD_PV]
+
+
+async def test_what_goes_back_and_is_undone_lets_the_kept_volume_go():
+    ending, record = going_back(a_pv("Bound"), kept_pv())
+
+    await ending.undo(a_move_back("Aborting"))
+
+    assert record.let_go_of == [OLD_PV, KEPT_PV]
+    assert record.written[-1]["phase"] == Phase.ABORTED

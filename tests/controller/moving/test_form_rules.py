@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from provisioner.controller.moving import form_rules, phase_rules, plan_rules
+from provisioner.controller.moving.facts import Facts
 from provisioner.controller.moving.phase_rules import InUse
-from provisioner.controller.moving.plan_rules import Facts
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.document import Document
 from provisioner.model.driver import IN_TREE_DRIVER

@@ -8,10 +8,12 @@ import msgspec
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.moving import plan_rules, warm_rules
-from provisioner.controller.moving.plan_rules import AsAsked, Facts, Planned
+from provisioner.controller.moving import plan_rules
+from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.plan_rules import AsAsked, Planned
 from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.controller.moving.together.companion_rules import Companion
+from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document

@@ -12,7 +12,7 @@ import pytest
 from provisioner import clock
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.snapshot import MoveSnapshots
-from provisioner.controller.moving.warming import Warming
+from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.snapshots import Turns
 from provisioner.model.consistency import CONSISTENCY_S

@@ -2,12 +2,13 @@
 
 from typing import assert_never
 
-from provisioner.controller.moving import phase_rules, warm_rules
+from provisioner.controller.moving import phase_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, now, passed_s
 from provisioner.controller.moving.phase_rules import Undo
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, mark_of
 from provisioner.controller.moving.together.companions import Companions
+from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.controller.shared.services import Services
 from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.ebs_snapshot import EbsSnapshot

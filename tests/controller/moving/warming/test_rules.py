@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving import warm_rules as rules
 from provisioner.controller.moving.phase_rules import Await, Undo
-from provisioner.controller.moving.warm_rules import Discard, Take, Warmed
+from provisioner.controller.moving.warming import rules
+from provisioner.controller.moving.warming.rules import Discard, Take, Warmed
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.ebs_snapshot import EVERY_S, EbsSnapshot, SnapshotState
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState

@@ -1,0 +1,1 @@
+"""Moves that give a claim the old volume of another move again."""
