@@ -29,6 +29,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
+from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
@@ -82,9 +83,10 @@ class Mover:
         }
 
     def subscribe(self) -> None:
-        """Queue moves when they change, or their claims do."""
+        """Queue moves when they change, or their claims do, and once volumes are detached."""
         self._caches.moves.subscribe(self._changed)
         self._caches.claims.subscribe(self._claim_changed)
+        self._caches.attachments.subscribe(self._attachment_changed)
 
     async def close(self) -> None:
         """Stop asking EC2."""
@@ -102,6 +104,17 @@ class Mover:
             for move in self._caches.moves.keyed("claim", changed.key):
                 if move.told.phase == Phase.SWAPPING:
                     self.queue.add(move.uid)
+
+    def _attachment_changed(self, old: Attachment | None, new: Attachment | None) -> None:
+        """A move in Held goes on when its volume is detached, as its pods are down meanwhile."""
+        name = old.spec.source.persistent_volume_name if old is not None else None
+        found = self._caches.persistent_volumes.get(name) if name and new is None else None
+        holder = found.spec.claim_ref if found is not None else None
+        if holder is None:
+            return
+        for move in self._caches.moves.keyed("claim", f"{holder.namespace}/{holder.name}"):
+            if move.told.phase == Phase.HELD:
+                self.queue.add(move.uid)
 
     async def reconcile(self, uid: str) -> Next:
         """Carry one move on as far as it goes now."""
