@@ -29,6 +29,7 @@ from provisioner.sandbox.chapters import (
     mounted_growth,
     moving_file,
     never_formatted,
+    other_zone,
     refusals,
     restore,
     snapshot,
@@ -51,8 +52,8 @@ class Chapter(Protocol):
         """Do it and look; raises ``SandboxError`` at the first step that is not seen."""
 
 
-REAL_NODES = 2
-"""Two, so that a volume can move."""
+REAL_NODES, REAL_ZONES = 3, 2
+"""Two in the first zone, so that a volume can move, and one in another, so that a claim can."""
 
 # In this order: a chapter may go on with what one before it has left.
 CHAPTERS: tuple[Chapter, ...] = (
@@ -72,7 +73,13 @@ CHAPTERS: tuple[Chapter, ...] = (
 
 # Told where there are real nodes, after the others; until then these are cordoned, as pods of other
 # images would never run there.
-ON_REAL_NODES: tuple[Chapter, ...] = (moving_file, mounted_growth, never_formatted, cycles)
+ON_REAL_NODES: tuple[Chapter, ...] = (
+    moving_file,
+    mounted_growth,
+    never_formatted,
+    cycles,
+    other_zone,
+)
 
 # Told after these where there is an image: from then on the product runs as pods.
 WITH_AN_IMAGE: tuple[Chapter, ...] = (installed,)
@@ -150,6 +157,7 @@ async def tell(
         webhook=True,
         binaries=binaries,
         real_nodes=0 if why_no_real_nodes else REAL_NODES,
+        real_zones=REAL_ZONES,
     ) as sandbox:
         real = sandbox.real_nodes
         if real:

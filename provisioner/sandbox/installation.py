@@ -8,12 +8,14 @@ workload names, so a right that its RBAC lacks is missing here too.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from provisioner.sandbox import workdir
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.kubectl import kubectl
@@ -70,6 +72,26 @@ async def install(plane: ControlPlane, manifests: Path = MANIFESTS) -> Account:
     objects.sort(key=lambda each: str(each["kind"]) != "Namespace")
     await kubectl(plane, "apply", "--server-side", "-f", "-", text=yaml.safe_dump_all(objects))
     return account
+
+
+async def install_volume_moves(plane: ControlPlane) -> None:
+    """Apply the manifests once more, with the component of VolumeMoves, as ``install`` does.
+
+    The option that the component sets is for whoever starts the controller.
+
+    Raises:
+        SandboxError: as for ``install``.
+    """
+    folder = plane.folder / workdir.STATE / "with-volume-moves"
+    folder.mkdir(exist_ok=True)
+    _write_kustomization(folder, resources=[MANIFESTS], components=[MANIFESTS / "volume-moves"])
+    await install(plane, folder)
+
+
+def _write_kustomization(folder: Path, **named: list[Path]) -> None:
+    """Folders by key; kustomize takes them by relative names only."""
+    relative = {key: [os.path.relpath(e, folder) for e in paths] for key, paths in named.items()}
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(relative))
 
 
 async def install_webhook(plane: ControlPlane) -> Account:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from provisioner.sandbox import processes
 from provisioner.sandbox.control_plane import ControlPlane
@@ -27,25 +28,61 @@ async def run(
         SandboxError: it took too long. (``kubectl delete`` was once seen to wait for 35 minutes
             for a pod that was long gone, so such a wait is better done by looking.)
     """
-    program = str(plane.binaries / "kubectl")
+    pipes = (asyncio.subprocess.PIPE, asyncio.subprocess.PIPE)
+    async with _running(plane, arguments, TIMEOUT_S, environment, pipes) as process:
+        output, errors = await process.communicate(text.encode())
+    return process.returncode or 0, output.decode(), errors.decode()
+
+
+async def followed(
+    plane: ControlPlane,
+    *arguments: str,
+    say: Callable[[str], None],
+    timeout_s: float,
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run kubectl, and have each line of output and errors said when it comes; its exit code.
+
+    It does not outlive us, nor a cancellation.
+
+    Raises:
+        SandboxError: it took longer than ``timeout_s``.
+    """
+    pipes = (asyncio.subprocess.DEVNULL, asyncio.subprocess.STDOUT)
+    async with _running(plane, arguments, timeout_s, environment, pipes) as process:
+        assert process.stdout is not None
+        async for line in process.stdout:
+            say(line.decode().rstrip())
+        return await process.wait()
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    plane: ControlPlane,
+    arguments: Sequence[str],
+    timeout_s: float,
+    environment: Mapping[str, str] | None,
+    pipes: tuple[int, int],
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """``pipes``: its standard input and errors."""
+    stdin, stderr = pipes
     process = await asyncio.create_subprocess_exec(
-        *processes.dying_with_us([program, *arguments]),
+        *processes.dying_with_us([str(plane.binaries / "kubectl"), *arguments]),
         env={**(environment or os.environ), "KUBECONFIG": str(plane.kubeconfig)},
-        stdin=asyncio.subprocess.PIPE,
+        stdin=stdin,
         stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        stderr=stderr,
     )
     try:
-        async with asyncio.timeout(TIMEOUT_S):
-            output, errors = await process.communicate(text.encode())
+        async with asyncio.timeout(timeout_s):
+            yield process
     except TimeoutError as late:
         command = " ".join(("kubectl", *arguments))
-        raise SandboxError(f"{command} did not end within {TIMEOUT_S:g} s") from late
+        raise SandboxError(f"{command} did not end within {timeout_s:g} s") from late
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
-    return process.returncode or 0, output.decode(), errors.decode()
 
 
 async def kubectl(plane: ControlPlane, *arguments: str, text: str = "") -> str:

@@ -7,7 +7,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,6 +24,7 @@ from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.up import Sandbox
 
 STEP_TIMEOUT_S = 60.0
+FOLLOW_TIMEOUT_S = 120.0
 _POLL_S = 0.1
 
 Json = dict[str, Any]
@@ -81,6 +82,31 @@ class Teller:
             raise SandboxError(f"kubectl {' '.join(arguments)} failed: {said}")
         return said
 
+    async def follow(self, *arguments: str) -> str:
+        """Run the user's own tool, and show each line when it comes; all that it said.
+
+        Raises:
+            SandboxError: it failed.
+        """
+        self._show_command(arguments)
+        said: list[str] = []
+
+        def say(line: str) -> None:
+            said.append(line)
+            self._print(line)
+
+        status = await kubectl.followed(
+            self._sandbox.plane,
+            *arguments,
+            say=say,
+            timeout_s=FOLLOW_TIMEOUT_S,
+            environment=self._environment(),
+        )
+        if status:
+            self._sandbox.crew.check()
+            raise SandboxError(f"kubectl {' '.join(arguments)} failed: {said[-1:]}")
+        return "\n".join(said)
+
     async def refused(self, what: str, *words: str, text: str) -> None:
         """Have the user create something that is refused, in these words among others.
 
@@ -98,15 +124,21 @@ class Teller:
         self.console.print(f"[green]✓[/] {what} is refused")
 
     async def _run(self, *arguments: str, text: str) -> tuple[int, str]:
-        line = f"$ kubectl {shlex.join(arguments)}"
-        self.console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
+        self._show_command(arguments)
         status, output, errors = await kubectl.run(
             self._sandbox.plane, *arguments, text=text, environment=self._environment()
         )
         said = f"{output}{errors}".rstrip()
         if said:
-            self.console.print(said, highlight=False, markup=False, soft_wrap=True)
+            self._print(said)
         return status, said
+
+    def _show_command(self, arguments: Sequence[str]) -> None:
+        self._print(f"$ kubectl {shlex.join(arguments)}", style="dim")
+
+    def _print(self, text: str, style: str = "") -> None:
+        """Print it as it is."""
+        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
 
     def _environment(self) -> dict[str, str]:
         """Kubectl finds its plugin beside this Python, and the plugin finds the sandbox's EC2."""

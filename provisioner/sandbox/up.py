@@ -215,6 +215,15 @@ class Sandbox:
             installation.install(self.plane), "controller"
         )
 
+    async def install_volume_moves(self) -> None:
+        """Apply CRD and rights of VolumeMoves; ``start_controller("--volume-moves")`` follows.
+
+        Raises:
+            SandboxError: they are refused.
+        """
+        work = installation.install_volume_moves(self.plane)
+        await self.crew.unless_failed(work, START_TIMEOUT_S, "applying the manifests of moves")
+
     async def install_webhook(self) -> None:
         """The same for the webhook."""
         self.webhook_kubeconfig = await self._installed(

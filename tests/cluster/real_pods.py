@@ -26,14 +26,18 @@ READ = "sha256sum /data/file > /dev/termination-log"
 WRITE = f"dd if=/dev/urandom of=/data/file bs=1M count=20 2>/dev/null && {READ}"
 
 
-def background() -> Iterator[Background]:
-    """A sandbox with two real nodes in one zone; a fixture's body."""
+def background(**options: Any) -> Iterator[Background]:
+    """A sandbox with two real nodes in one zone, or what options make of it; a fixture's body."""
     if why := requirements.missing():
         pytest.skip(why)
-    start = Sandbox.start(
-        nodes=1, zones=1, real_nodes=2, latency="none", throttle="none", controller=False
-    )
-    with Background(start) as running:
+    usual: dict[str, Any] = {
+        "nodes": 1,
+        "zones": 1,
+        "real_nodes": 2,
+        "latency": "none",
+        "throttle": "none",
+    }
+    with Background(Sandbox.start(controller=False, **(usual | options))) as running:
         yield running
 
 

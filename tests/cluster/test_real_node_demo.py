@@ -38,7 +38,7 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
 
     assert isinstance(console.file, io.StringIO)
     said = console.file.getvalue()
-    _, _, moved, grown, refused, killed, ended = re.split(r"\n\d\. ", said)
+    _, _, moved, grown, refused, killed, elsewhere, ended = re.split(r"\n\d\. ", said)
     assert "storageclass.storage.k8s.io/gp2 unchanged\n" in moved
     assert "persistentvolumeclaim/ebs-standard-30g created\n" in moved
     assert " /var/www/html ext4 rw," in moved
@@ -54,6 +54,20 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
     assert f"the first 64 MiB of {value[1]} are unchanged" in refused
     assert "✓ 2 cycles of 2 volumes on 2 nodes" in killed
     assert "SIGKILL: " in killed
+    assert "Claim default/data-orders-0 gets another volume with the same data:" in elsewhere
+    assert "StatefulSet orders is scaled from 1 to 0, and back after the swap" in elsewhere
+    assert "volumemove.ebs-provisioner.io/orders-elsewhere created" in elsewhere
+    assert re.findall(
+        r"^\[(\d)/6\] ", elsewhere, re.MULTILINE
+    )  # of which some pass between two looks
+    assert re.search(r"^claim default/data-orders-0 has volume vol-", elsewhere, re.MULTILINE)
+    first, second = re.findall(r"\w{64}  /data/scans", elsewhere)
+    assert first == second
+    zones = re.findall(r"│ orders-0 .*│ (us-east-1\w) +│ *$", elsewhere, re.MULTILINE)
+    assert zones == ["us-east-1a", "us-east-1b"]
+    (stop,) = re.findall(r"^no order for ([\d.]+) seconds$", elsewhere, re.MULTILINE)
+    assert float(stop) > 1
+    assert re.search(r"^pvc-\S+ .* Retain .* Released ", elsewhere, re.MULTILINE)
     assert "no device, link or mount of a volume is left on a node" in ended
     assert "the nodes left no loop device, mount or cgroup behind" in ended
     assert "The demo is complete" in ended

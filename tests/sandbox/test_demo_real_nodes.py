@@ -78,10 +78,12 @@ async def test_without_real_nodes_it_says_what_is_not_shown_and_why(
     assert "The demo is complete" in said(console)
 
 
-async def test_where_they_can_run_there_are_two(started: dict[str, Any], console: Console) -> None:
+async def test_two_run_in_one_zone_and_one_in_another(
+    started: dict[str, Any], console: Console
+) -> None:
     await demo.tell(console)
 
-    assert started["real_nodes"] == 2
+    assert (started["real_nodes"], started["real_zones"]) == (3, 2)
 
 
 def test_the_sandbox_has_the_programs_that_the_command_has_asked_for(

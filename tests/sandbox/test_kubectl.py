@@ -46,6 +46,26 @@ async def test_it_is_given_the_sandbox_the_arguments_and_the_text(tmp_path: Path
     assert errors == "no\n"
 
 
+async def test_one_that_is_followed_is_heard_line_by_line_while_it_runs(tmp_path: Path):
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        (tmp_path / "heard").touch()
+
+    script = f"echo one; until [ -e {tmp_path}/heard ]; do sleep 0.05; done; echo two >&2; exit 3"
+    status = await kubectl.followed(plane(tmp_path, script), say=say, timeout_s=20.0)
+
+    assert (status, said) == (3, ["one", "two"])
+
+
+async def test_one_that_is_followed_and_hangs_is_ended_and_named(tmp_path: Path):
+    with pytest.raises(SandboxError, match=r"^kubectl ebs move did not end within 2 s$"):
+        await kubectl.followed(hanging(tmp_path), "ebs", "move", say=lambda _: None, timeout_s=2.0)
+
+    assert await has_ended(tmp_path)
+
+
 async def test_one_that_hangs_is_ended_and_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(kubectl, "TIMEOUT_S", 2.0)
 

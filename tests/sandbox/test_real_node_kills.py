@@ -19,6 +19,7 @@ from provisioner.sandbox.real_node.kills import Kill, explain
 from provisioner.sandbox.real_node.node import KUBELET
 
 if TYPE_CHECKING:
+    from provisioner.sandbox.real_node.node import RealNode
     from provisioner.sandbox.up import Sandbox
 
 STAGED = "mounted at /var/lib/kubelet/plugins/kubernetes.io/csi/ebs.csi.aws.com/0a/globalmount"
@@ -79,7 +80,6 @@ class Box:
     """A sandbox of one node whose parts take some turns of the loop to end and to begin again."""
 
     def __init__(self, step: int = 0) -> None:
-        self.real_nodes = [self]
         self.name, self.instance = "node", SimpleNamespace(instance_id="i-1")
         self.running = 1
         self.steps = 0
@@ -105,6 +105,11 @@ class Box:
         await self.start_controller()
 
 
+def killer_in(box: Box) -> kills.Kills:
+    node = cast("RealNode", box)
+    return kills.Kills(cast("Sandbox", box), [node], random.Random(1), lambda _: None)
+
+
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("step", [0, 5, 15])
 async def test_a_killer_that_is_called_off_leaves_nothing_half_restarted(
@@ -113,7 +118,7 @@ async def test_a_killer_that_is_called_off_leaves_nothing_half_restarted(
     monkeypatch.setattr(kills, "PARTS", (part,))
     monkeypatch.setattr(kills, "_PAUSE_S", (0.0, 0.0))
     box = Box(step)
-    killer = kills.Kills(cast("Sandbox", box), random.Random(1), lambda _: None)
+    killer = killer_in(box)
     killing = asyncio.create_task(killer.again_and_again())
     await box.is_there.wait()
 
@@ -139,7 +144,7 @@ async def test_a_restart_that_fails_is_told_also_by_a_killer_that_is_called_off(
         raise SandboxError("kubelet cannot be started")
 
     monkeypatch.setattr(box, "restart", restart)
-    killer = kills.Kills(cast("Sandbox", box), random.Random(1), lambda _: None)
+    killer = killer_in(box)
     killing = asyncio.create_task(killer.again_and_again())
     await begun.wait()
 

@@ -43,6 +43,32 @@ def test_a_snapshot_is_pending_first_and_tells_its_progress(lab: Lab) -> None:
     assert abs(seen["StartTime"] - begun["StartTime"]) < timedelta(seconds=1)
 
 
+def test_the_next_snapshot_of_a_volume_takes_less_long_while_the_last_one_is_there(
+    strict_lab: Lab,
+) -> None:
+    delays = {"snapshot_s": 100, "snapshot_saves_s": 90}
+    strict_lab.control(delays=delays, snapshot_limits={"interval_s": 0})
+    volume, another = strict_lab.volume(), strict_lab.volume()
+    first = strict_lab.snapshot(volume)
+    beside = strict_lab.snapshot(volume)  # nothing is there yet that it could build on
+    strict_lab.control(advance_s=100)
+
+    def states_after_10_s() -> list[str]:
+        taken = [strict_lab.snapshot(each) for each in (volume, another)]
+        strict_lab.control(advance_s=10)
+        return [strict_lab.snapshot_state(each) for each in (*taken, beside)]
+
+    assert states_after_10_s() == ["completed", "pending", "completed"]
+    for each in (first, beside):
+        strict_lab.ec2.delete_snapshot(SnapshotId=each)
+    for each in strict_lab.ec2.describe_snapshots(OwnerIds=["self"])["Snapshots"]:
+        if each["VolumeId"] == volume:
+            strict_lab.ec2.delete_snapshot(SnapshotId=each["SnapshotId"])
+    last = strict_lab.snapshot(volume)
+    strict_lab.control(advance_s=10)
+    assert strict_lab.snapshot_state(last) == "pending"
+
+
 def test_a_snapshot_may_fail(lab: Lab) -> None:
     lab.control(failing_snapshots=1)
 

@@ -17,7 +17,7 @@ from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.moving import form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
-from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
 from provisioner.controller.moving.pods import consumer_rules
@@ -32,6 +32,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
+from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
@@ -89,9 +90,10 @@ class Mover:
         }
 
     def subscribe(self) -> None:
-        """Queue moves when they change, or their claims do."""
+        """Queue moves when they change, or their claims do, and once volumes are detached."""
         self._caches.moves.subscribe(self._changed)
         self._caches.claims.subscribe(self._claim_changed)
+        self._caches.attachments.subscribe(self._attachment_changed)
 
     async def close(self) -> None:
         """Stop asking EC2."""
@@ -109,6 +111,17 @@ class Mover:
             for move in self._caches.moves.keyed("claim", changed.key):
                 if move.told.phase == Phase.SWAPPING:
                     self.queue.add(move.uid)
+
+    def _attachment_changed(self, old: Attachment | None, new: Attachment | None) -> None:
+        """A move in Held goes on when its volume is detached, as its pods are down meanwhile."""
+        name = old.spec.source.persistent_volume_name if old is not None else None
+        found = self._caches.persistent_volumes.get(name) if name and new is None else None
+        holder = found.spec.claim_ref if found is not None else None
+        if holder is None:
+            return
+        for move in self._caches.moves.keyed("claim", f"{holder.namespace}/{holder.name}"):
+            if move.told.phase == Phase.HELD:
+                self.queue.add(move.uid)
 
     async def reconcile(self, uid: str) -> Next:
         """Carry one move on as far as it goes now."""

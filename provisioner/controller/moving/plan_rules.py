@@ -11,7 +11,7 @@ from typing import Any
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.moving import form_rules
-from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
 from provisioner.controller.moving.together import companion_rules, place_rules

@@ -49,12 +49,12 @@ spec:
 
 
 async def tell(stage: Stage) -> None:
-    """Tell it. Real nodes are in the first zone, so it is told of the second.
+    """Tell it. Real nodes are in the first two zones, so it is told of the last.
 
     Raises:
         SandboxError: a step was not seen.
     """
-    teller, zone = stage.teller, stage.sandbox.zones[1]
+    teller, zone = stage.teller, stage.sandbox.zones[-1]
     stage.leave("storageclass", "one-zone")
     await teller.kubectl("apply", "-f", "-", text=_CLAIM.replace(_ZONE, zone))
     await teller.until(f"the claim is Bound, in {zone}", lambda: stage.bound("accounts"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from provisioner.sandbox.chapters.in_tree import CLASS_AND_CLAIM
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node.node import LABEL
-from provisioner.sandbox.stage import CLAIMS, PODS, Json, Stage
+from provisioner.sandbox.stage import CLAIMS, PODS, ZONE_LABEL, Json, Stage
 
 TITLE = "The same class and claim on real nodes: a file that moves with its pod"
 
@@ -47,10 +47,12 @@ async def tell(stage: Stage) -> None:
     """
     teller = stage.teller
     teller.aside(
-        "Until now, all pods were on simulated nodes. Two real nodes run as well, with kubelet, "
-        "containerd and our node plugin; EC2's volumes appear there as loop devices."
+        "Until now, all pods were on simulated nodes. Real nodes run as well, two of them in this "
+        "zone, with kubelet, containerd and our node plugin; EC2's volumes appear there as loop "
+        "devices."
     )
-    await teller.kubectl("uncordon", "--selector", f"{LABEL}=real")
+    zone = stage.sandbox.real_nodes[0].instance.zone
+    await teller.kubectl("uncordon", "--selector", f"{LABEL}=real,{ZONE_LABEL}={zone}")
     await _begin_anew(stage)
     what = "its volume is created, attached, formatted and mounted, and the pod runs"
     row = await teller.until(what, lambda: _running(stage))

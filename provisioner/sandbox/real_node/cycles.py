@@ -54,7 +54,8 @@ class Cycles:
     """Cycles of several volumes at once, in a namespace of their own.
 
     Args:
-        sandbox: with real nodes, an installed controller and one that runs.
+        sandbox: with real nodes, of which those in the first zone are used, an installed controller
+            and one that runs.
         namespace: is made, and removed at the end.
         seed: of nodes, sizes and kills; what the machine makes of their times is its own.
         say: is told each kill and cycle.
@@ -74,15 +75,15 @@ class Cycles:
     ) -> None:
         assert sandbox.fleet is not None, "there are no real nodes"
         self._sandbox = sandbox
-        self._nodes, self._disks = sandbox.fleet.nodes, sandbox.fleet.disks
+        self._nodes, self._disks = sandbox.fleet.in_first_zone, sandbox.fleet.disks
         self._namespace = namespace
         self._random = random.Random(seed)  # noqa: S311 (not cryptography)
         self._say = say
         self._formatting = formatting
-        self._kills = Kills(sandbox, self._random, say)
+        self._kills = Kills(sandbox, self._nodes, self._random, say)
         self._left_to_begin = 0
         self._forgotten: set[str] = set()  # ids of volumes
-        self.report = Report(seed, 0, len(sandbox.fleet.nodes))
+        self.report = Report(seed, 0, len(self._nodes))
 
     @property
     def _api(self) -> Api:

@@ -30,6 +30,12 @@ class Fleet:
     nodes: Sequence[RealNode]
     disks: Disks
 
+    @property
+    def in_first_zone(self) -> list[RealNode]:
+        """Those between which a volume of the first one's zone can move."""
+        zone = self.nodes[0].instance.zone
+        return [each for each in self.nodes if each.instance.zone == zone]
+
 
 @contextlib.asynccontextmanager
 async def fleet(

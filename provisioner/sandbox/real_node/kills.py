@@ -6,7 +6,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,17 +58,30 @@ def explain(torn: Torn, since_s: float, kills: Iterable[Kill], in_use: Collectio
 class Kills:
     """Who kills.
 
+    Args:
+        sandbox: whose controller is killed.
+        nodes: of it, whose parts are killed.
+        chance: of times, parts and nodes.
+        say: is told each kill.
+
     Attributes:
         counted: by part.
         of_kubelets: all of them.
         formats: how many formats were ended halfway.
     """
 
-    def __init__(self, sandbox: Sandbox, chance: random.Random, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        nodes: Sequence[RealNode],
+        chance: random.Random,
+        say: Callable[[str], None],
+    ) -> None:
         self.counted: Counter[str] = Counter()
         self.of_kubelets: list[Kill] = []
         self.formats = 0
-        self._sandbox, self._random, self._say = sandbox, chance, say
+        self._sandbox, self._nodes = sandbox, nodes
+        self._random, self._say = chance, say
 
     async def again_and_again(self) -> None:
         """Kill something every second, until cancelled; then what was killed is there again."""
@@ -76,7 +89,7 @@ class Kills:
             # Each as often as the others, in an order of chance.
             for part in self._random.sample(PARTS, len(PARTS)):
                 await asyncio.sleep(self._random.uniform(*_PAUSE_S))
-                node = self._random.choice(self._sandbox.real_nodes)
+                node = self._random.choice(self._nodes)
                 if part == CONTROLLER:
                     self._say(f"SIGKILL: {part}")
                     await _wholly(self._restart_controller())
@@ -106,8 +119,7 @@ class Kills:
 
     def _nodes_with(self, volume_id: str) -> list[RealNode]:
         device_of = self._sandbox.disks.device_of
-        nodes = self._sandbox.real_nodes
-        return [each for each in nodes if device_of(volume_id, each.instance.instance_id)]
+        return [each for each in self._nodes if device_of(volume_id, each.instance.instance_id)]
 
     async def _restart(self, part: str, node: RealNode, why: str = "") -> None:
         self._say(f"SIGKILL: {part} of {node.name}{why and f', which{why}'}")

@@ -11,7 +11,8 @@ object first does what its keys ask, ``reset`` before all others:
   ``visible_after_s``; ``modify_s`` (until optimizing: the new size shows), ``optimize_s`` (from
   there until completed), ``modification_visible_after_s`` (until then the one before is shown),
   ``modified_shown_after_s`` (by so much DescribeVolumes lags behind optimizing);
-  ``snapshot_s`` (until completed), ``initialize_s`` (until a restored or copied volume has all of
+  ``snapshot_s`` (until completed), ``snapshot_saves_s`` (so much less while another one of the
+  volume is there), ``initialize_s`` (until a restored or copied volume has all of
   its blocks; a copy is in progress so long), ``initialization_known_after_s`` (told so late),
   ``fast_restore_s`` (from completed until fast restores are enabled).
 - ``throttle``: ``documented``, ``none``, ``xN``, or ``{action: [burst, per_s]}``; buckets full.

@@ -91,6 +91,7 @@ def _check_limits(call: Call, volume: Any, now_s: float) -> None:
 
 def _make(call: Call, volume: Any, outpost_arn: str, now_s: float) -> Any:
     delays = call.world.settings.delays
+    takes_s = _takes_s(call, volume)
     snapshot = motos.Snapshot(
         call.backend,
         motos.ec2_utils.random_snapshot_id(),
@@ -104,7 +105,7 @@ def _make(call: Call, volume: Any, outpost_arn: str, now_s: float) -> Any:
         size_gib=int(volume.size),
         state="pending",
         begun_s=now_s,
-        completed_from_s=now_s + delays.snapshot_s,
+        completed_from_s=now_s + takes_s,
         visible_at_s=now_s + delays.visible_after_s,
         outpost_arn=outpost_arn,
     )
@@ -112,6 +113,17 @@ def _make(call: Call, volume: Any, outpost_arn: str, now_s: float) -> Any:
     call.backend.snapshots[snapshot.id] = snapshot
     unfinished(call.backend).append(snapshot.strict)
     return snapshot
+
+
+def _takes_s(call: Call, volume: Any) -> float:
+    """How long it takes: only what has changed since the last one is copied.
+
+    Source: EBS user guide "How Amazon EBS snapshots work", read 2026-11-24.
+    """
+    delays = call.world.settings.delays
+    known = [snapshot_record_of(each) for each in call.backend.snapshots.values()]
+    saves = any(e.volume_id == volume.id and e.state == "completed" for e in known)
+    return max(0.0, delays.snapshot_s - (delays.snapshot_saves_s if saves else 0.0))
 
 
 def _start(call: Call, record: SnapshotRecord) -> None:
@@ -124,7 +136,7 @@ def _start(call: Call, record: SnapshotRecord) -> None:
         record.state = "error" if fails else "completed"
         record.message = _FAILED if fails else ""
 
-    call.world.after(settings.delays.snapshot_s, finish)
+    call.world.after(record.completed_from_s - record.begun_s, finish)
 
 
 def delete_snapshot(call: Call) -> str:

@@ -34,8 +34,9 @@ class Delays:
     modification_visible_after_s: float = 0.0
     # by how much DescribeVolumes lags behind a modification that is optimizing
     modified_shown_after_s: float = 0.0
-    # from CreateSnapshot to completed
+    # from CreateSnapshot to completed, and by how much sooner if another one of the volume is there
     snapshot_s: float = 0.0
+    snapshot_saves_s: float = 0.0
     # from a restore or copy until all of its blocks are there, and by how much that is told late
     initialize_s: float = 0.0
     initialization_known_after_s: float = 0.0
@@ -54,6 +55,7 @@ REAL_DELAYS: Final = {
     "modify_s": 3.0,
     "optimize_s": 20.0,
     "snapshot_s": 8.0,
+    "snapshot_saves_s": 5.0,
     "initialize_s": 20.0,
 }
 # As AWS says it, quoted in sodafoundation/strato #1094.

@@ -12,6 +12,7 @@ import pytest
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
 from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.model.attachment import Attachment
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
 from provisioner.model.document import Document
@@ -38,6 +39,31 @@ def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
     mover._record = record  # type: ignore[assignment]
     mover._companions = FakeCompanions()  # type: ignore[assignment]
     return mover, record
+
+
+@pytest.mark.parametrize(
+    ("phase", "gone", "queued"),
+    [("Held", True, ["move-uid"]), ("Held", False, []), ("Snapshotting", True, [])],
+)
+def test_a_held_move_goes_on_at_once_when_its_volume_is_detached(
+    phase: str, *, gone: bool, queued: list[str]
+):
+    mover, _ = a_mover(None)
+    holder = {"spec": {"claimRef": {"namespace": "shop", "name": "data"}}}
+    volumes = {OLD_PV: msgspec.convert(holder, PersistentVolume)}
+    moves = {("claim", "shop/data"): [in_phase(a_done_move(keeps=False), phase)]}
+    woken: list[str] = []
+    mover._caches = SimpleNamespace(  # type: ignore[assignment]
+        persistent_volumes=volumes,
+        moves=SimpleNamespace(keyed=lambda *key: moves.get(key, [])),
+    )
+    mover.queue = SimpleNamespace(add=woken.append)  # type: ignore[assignment]
+    source = {"spec": {"source": {"persistentVolumeName": OLD_PV}}}
+    attachment = msgspec.convert(source, Attachment)
+
+    mover._attachment_changed(attachment, None if gone else attachment)
+
+    assert woken == queued
 
 
 async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from provisioner.controller.moving import form_rules, phase_rules, plan_rules
-from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.phase_rules import InUse
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.document import Document

@@ -9,7 +9,7 @@ import pytest
 
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.moving import plan_rules
-from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.plan_rules import AsAsked, Planned
 from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.controller.moving.together.companion_rules import Companion

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from provisioner.controller.moving import phase_rules, plan_rules
-from provisioner.controller.moving.facts import Facts
+from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules
 from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.phase_rules import Await, Hold, Introduce, Remove, Retain, Undo
