@@ -39,6 +39,8 @@ PENDING_SETTINGS = f"{OUR_PREFIX}snapshot-wishes"
 HELD_FOR_MOVE = f"{OUR_PREFIX}held-for-move"
 # On one that a move has set to Retain before its claim is exchanged: the policy that it had.
 POLICY_BEFORE_MOVE = f"{OUR_PREFIX}policy-before-move"
+# Claim: the VolumeMove that turned back just before it would have deleted it.
+LEFT_BY_MOVE = f"{OUR_PREFIX}left-by-move"
 # VolumeAttachment: the volume's id, so that a detach works when its PersistentVolume is gone.
 VOLUME_ID = f"{OUR_PREFIX}volume-id"
 # Node: "z9.large 28 shared", if the instance type is not in our table; read by the node plugin.

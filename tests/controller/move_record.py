@@ -32,6 +32,7 @@ class FakeRecord:
         self.let_go_with: list[str] = []
         self.created: list[Any] = []
         self.announced: list[str] = []
+        self.kept: list[str] = []
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.old if name == OLD_PV else self.new
@@ -62,6 +63,9 @@ class FakeRecord:
 
     async def set_policy(self, _: PersistentVolume, policy: str) -> None:
         self.policies.append(policy)
+
+    async def keep_claim(self, _: VolumeMove, claim: Document) -> None:
+        self.kept.append(claim.uid)
 
     async def write(self, move: VolumeMove, status: Any) -> VolumeMove:
         self.written.append(status)

@@ -47,8 +47,8 @@ class MoveEnding:
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
-        kept_until = until.isoformat(timespec="seconds")
-        message = phase_rules.kept(move, source, kept_until)
+        kept_until = until.isoformat(timespec="seconds") if old is not None else ""
+        message = phase_rules.kept(move, source, kept_until, is_there=old is not None)
         await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
         return AGAIN
 

@@ -23,7 +23,13 @@ from provisioner.model.claim import (
     STORAGE_PROVISIONER,
 )
 from provisioner.model.document import Document
-from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE, VOLUME_ID
+from provisioner.model.names import (
+    CROSS_ZONE_VOLUME,
+    LEFT_BY_MOVE,
+    PINNED_SOURCE,
+    PINNED_ZONE,
+    VOLUME_ID,
+)
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
@@ -43,6 +49,7 @@ _OF_THE_OLD = frozenset(
         PINNED_ZONE,
         PINNED_SOURCE,
         CROSS_ZONE_VOLUME,
+        LEFT_BY_MOVE,
     }
 )
 
@@ -94,7 +101,7 @@ class InUse:
 
     ``nodes``: those to which it may be attached: AttachVolume is sent only for an attachment that
     records the volume, and not any more once that is held. ``namesakes``: other PersistentVolumes
-    that name it.
+    that name it; ``touched``: another controller may have attached it since it was held, or before.
     """
 
     held: bool
@@ -102,6 +109,7 @@ class InUse:
     nodes: Sequence[str]
     volume: Volume | None
     namesakes: Collection[str] = ()
+    touched: bool = False
 
 
 def may_be_attached(attachment: Attachment) -> bool:
@@ -139,7 +147,7 @@ def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
         )
         return LetGo(named) if seen.held else Await(named)
     if not seen.uses and not seen.nodes and not others:
-        return GoOn() if seen.held else Hold()
+        return GoOn() if seen.held and not seen.touched else Hold()
     message = _in_use(source, seen)
     return LetGo(message) if seen.held and (seen.uses or seen.nodes) else Await(message)
 
@@ -414,8 +422,11 @@ def has_made_nothing(move: VolumeMove) -> bool:
     return move.keeps_volume or move.told.undone_from == Phase.HELD
 
 
-def kept(move: VolumeMove, source: MoveSource, until: str) -> str:
-    """What is left of the move for ``keepSource``, as a sentence."""
+def kept(move: VolumeMove, source: MoveSource, until: str, *, is_there: bool) -> str:
+    """What is left of the move for ``keepSource``, as a sentence; ``is_there``: the old object."""
+    if not is_there:
+        stays = "the volume stays" if move.keeps_volume else "nothing keeps the old volume"
+        return f"PersistentVolume {source.persistent_volume} was deleted meanwhile: {stays}"
     if move.keeps_volume:
         return (
             f"PersistentVolume {source.persistent_volume} is kept until {until}; it names the same "

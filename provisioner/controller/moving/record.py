@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from provisioner.controller.moving import phase_rules
+from provisioner.controller.moving import freshness_rules, phase_rules
 from provisioner.controller.moving.phase_rules import Use
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find, patch_status
@@ -21,7 +21,7 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
-from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
+from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
 from provisioner.model.workload import ControlledPod
@@ -175,9 +175,9 @@ class MoveRecord:
         self._caches.moves.observe(written)
         return written
 
-    async def hold(self, move: VolumeMove, found: PersistentVolume) -> None:
+    async def hold(self, move: VolumeMove, found: PersistentVolume, driver: str) -> None:
         """Have a volume attached nowhere; the flow of attachments reads it from our cache."""
-        metadata = {"uid": found.uid, "annotations": {HELD_FOR_MOVE: move.key}}
+        metadata = _exactly(found) | freshness_rules.held(found, move, driver)
         await self._patch_volume(found, {"metadata": metadata})
 
     async def let_go(
@@ -217,6 +217,15 @@ class MoveRecord:
     async def _patch_volume(self, found: PersistentVolume, body: Json) -> None:
         written = await self._client.patch(PERSISTENT_VOLUMES, found.name, body, kind=Patch.MERGE)
         self._caches.persistent_volumes.observe(written)
+
+    async def keep_claim(self, move: VolumeMove, claim: Document) -> None:
+        """Make it another version: a deletion that a process before us has sent comes too late."""
+        meta = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version}
+        body = {"metadata": meta | {"annotations": {LEFT_BY_MOVE: move.key}}}
+        namespace = move.metadata.namespace
+        await self._client.patch(
+            CLAIMS, move.spec.claim_name, body, kind=Patch.MERGE, namespace=namespace
+        )
 
     async def remove_claim(self, move: VolumeMove, uid: str, resource_version: str) -> None:
         """Delete exactly this version of a claim."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,6 @@ from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
-from provisioner.model.document import Document
 from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
@@ -34,14 +34,15 @@ from tests.controller.move_record import (
 def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
     mover, record = object.__new__(Mover), FakeRecord(old)
     mover._record = record  # type: ignore[assignment]
+    mover._driver = DRIVER
     return mover, record
 
 
 async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():
     mover, record = a_mover(None)
-    claim = msgspec.convert({"metadata": {"name": "data", "uid": OLD_UID}}, Document)
+    record.found = a_claim()
 
-    await mover._write_swap(a_done_move(keeps=False), claim, a_pv("Bound", "Retain"), volume="v")
+    await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
 
     (status,) = record.written
     assert status["phase"] == Phase.SWAPPING
@@ -51,10 +52,10 @@ async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_wri
 
 
 async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volumes_stay():
-    mover, record = a_mover(a_pv("Released"))
+    mover, record = a_mover_with(a_pv("Released"), a_volume())
     record.is_namespace_going = True
 
-    await mover._swap(a_done_move(keeps=False))
+    await mover._swap(a_swapping(keeps=False))
 
     assert [each["phase"] for each in record.written] == [Phase.CLEANING]
     assert (record.policies, record.removed) == ([], [])
@@ -114,18 +115,30 @@ class FakeVolumes:
 
 def a_mover_without_new(made: Volume | None, missing_s: float) -> tuple[Mover, FakeRecord]:
     """The claim waits for its new PersistentVolume, which somebody has deleted."""
-    mover, record = a_mover(a_pv("Released"))
+    mover, record = a_mover_with(a_pv("Released"), made, missing_s)
     record.found = a_claim("new", "pvc-move-uid")
+    return mover, record
+
+
+def a_mover_with(
+    old: PersistentVolume | None, made: Volume | None, missing_s: float = CONSISTENCY_S
+) -> tuple[Mover, FakeRecord]:
+    """``made``: the volume that the claim is to have, as EC2 has it."""
+    mover, record = a_mover(old)
     volumes = FakeVolumes(made, missing_s)
     mover._volumes = volumes  # type: ignore[assignment]
     mover._services = SimpleNamespace(volume_reads=volumes)  # type: ignore[assignment]
     return mover, record
 
 
-def a_swapping_copy() -> VolumeMove:
+def a_swapping(*, keeps: bool) -> VolumeMove:
     body = {"metadata": {"name": "pvc-move-uid"}, "spec": {"csi": {"driver": DRIVER}}}
     changes: Any = {"volume": VOLUME, "snapshot": "snap-1", "persistent_volume": body}
-    return in_phase(a_done_move(keeps=False), "Swapping", **changes)
+    return in_phase(a_done_move(keeps=keeps), "Swapping", **changes)
+
+
+def a_swapping_copy() -> VolumeMove:
+    return a_swapping(keeps=False)
 
 
 async def test_the_new_object_of_a_copy_that_its_user_deletes_is_created_again():
@@ -215,3 +228,42 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
     assert ("the plan does not name it" in said) is warning
     assert record.written[-1]["consumers"][0]["replicas"] == 3
     assert owner.scaled == [0]
+
+
+async def test_a_copy_has_its_old_volume_kept_while_a_deletion_of_the_claim_still_aborts():
+    mover, record = a_mover(a_pv("Bound", "Delete"))
+    record.found, move = a_claim(), a_done_move(keeps=False)
+
+    await mover._begin_swap(move, a_pv("Bound", "Delete"), volume=VOLUME)
+    assert (record.retained, record.written) == (["Delete"], [])
+
+    noted = a_pv("Bound", **{POLICY_BEFORE_MOVE: "Delete"})
+    await mover._begin_swap(move, noted, volume=VOLUME)
+    assert record.written[-1]["source"]["reclaimPolicy"] == "Delete"
+
+    record.found = None
+    await mover._begin_swap(move, noted, volume=VOLUME)
+    assert record.written[-1]["phase"] == Phase.ABORTING
+
+
+async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_too_late():
+    mover, record = a_mover_with(a_pv("Bound"), None)
+    record.found, move = a_claim(), a_swapping_copy()
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    move = in_phase(move, "Swapping", claim=claim)
+
+    assert await mover._swap(move) == AGAIN
+
+    (status,) = record.written
+    assert (status["phase"], status["undoneFrom"]) == (Phase.ABORTING, Phase.SWAPPING)
+    assert record.kept == [OLD_UID]
+
+
+async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
+    mover, record = a_mover_with(a_pv("Bound"), None, CONSISTENCY_S - 1)
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
+
+    assert isinstance(await mover._swap(move), Later)
+    assert record.written[-1]["message"] == f"EC2 does not show volume {VOLUME}"
+    assert record.kept == []

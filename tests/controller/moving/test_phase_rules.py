@@ -301,4 +301,6 @@ def test_every_phase_leads_to_an_end():
     for phase in Phase:
         assert ends_of(phase) <= ENDS
     assert all(Phase.ABORTED in ends_of(phase) for phase in ABORTABLE)
-    assert ends_of(Phase.SWAPPING) == {Phase.DONE}
+    # It turns back only if that is all that saves data; its user cannot abort it any more.
+    assert ends_of(Phase.SWAPPING) == {Phase.DONE, Phase.ABORTED}
+    assert Phase.SWAPPING not in ABORTABLE
