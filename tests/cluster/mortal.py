@@ -1,10 +1,11 @@
-"""A controller that dies, or loses a reply, at one numbered request; and the nursery that forks it.
+"""A controller that dies, pauses, or loses a reply, at one numbered request; and its nursery.
 
 ``python -m tests.cluster.mortal`` imports the product and makes its boto3 client once, and then
 forks a child for each order on its standard input, so that a life costs a fork and neither of the
 two. A child is the product's own ``Controller`` on a real wire. Only its two outermost edges are
 ours: they write down each request that changes something, and at the request of the order they end
-the process (``os._exit``: no clean-up runs, as with SIGKILL) or lose the reply.
+the process (``os._exit``: no clean-up runs, as with SIGKILL), lose the reply, or stand still with
+all that was read before it, until SIGCONT.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 BELIEVES_AFTER_S = 12.0
 _BELIEFS = frozenset({"CONSISTENCY_S"})
 BEFORE, AFTER, LOST = "dies before the send", "dies before the reply", "loses the reply"
+PAUSES = "pauses before the send"
 _EC2_READS = ("Describe", "Get", "List")
 _NAMES = ("ClientToken", "VolumeId", "SnapshotId", "SourceVolumeId")
 _LISTS = {"Resources": "ResourceId", "SourceSnapshotIds": "SourceSnapshotId"}  # as on the wire
@@ -100,6 +102,8 @@ class Recorder:
         self.write(label=label, fate=fate)
         if fate == BEFORE:
             os._exit(_DEAD)
+        if fate == PAUSES:
+            os.kill(os.getpid(), signal.SIGSTOP)
         return fate
 
     def take_back(self, what: str) -> None:

@@ -119,12 +119,13 @@ def _has_old_volume_again(move: VolumeMove, claim: Document | None) -> bool:
 def _two_states(move: VolumeMove, old: PersistentVolume, driver: str) -> str:
     """What a human has to decide on: the claim is gone, and the copy may lack something."""
     source, new = move.source, move.persistent_volume_name
+    finalizer = finalizer_of_attacher(driver)
     return (
         f"another controller has attached PersistentVolume {old.name} after snapshot "
         f"{move.told.snapshot} was taken, so PersistentVolume {new} may lack what was written "
         f"since: create claim {move.claim_key} with volumeName {old.name}, and remove "
         f"spec.claimRef of {old.name}, for all that volume {source.volume_id} has; or remove the "
-        f"finalizer {finalizer_of_attacher(driver)} from {old.name}, and the claim gets {new}"
+        f"finalizer {finalizer} from {old.name}, and the claim gets {new}"
     )
 
 
