@@ -91,6 +91,7 @@ class Recorder:
         self._order = order
         self._seen: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._has_paused = False
         self._file = os.open(order.records, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def begin(self, what: str) -> str:
@@ -102,7 +103,8 @@ class Recorder:
         self.write(label=label, fate=fate)
         if fate == BEFORE:
             os._exit(_DEAD)
-        if fate == PAUSES:
+        if fate == PAUSES and not self._has_paused:  # once, though it may be refused and come again
+            self._has_paused = True
             os.kill(os.getpid(), signal.SIGSTOP)
         return fate
 
@@ -140,8 +142,9 @@ class MortalTransport(Transport):
     async def send(self, attempt: Attempt, method: str, path: str, **options: Any) -> bytes:
         """One request, if we live to send it."""
         kind = attempt.target.partition(" ")[0]
+        is_dry = "dryRun" in (options.get("query") or {})
         # Events are sent beside the work, when there is time, and nothing is ever read from them.
-        if method not in _KUBE_CHANGES or kind == "events":
+        if method not in _KUBE_CHANGES or kind == "events" or is_dry:
             return await super().send(attempt, method, path, **options)
         what = f"{method} {kind}"
         fate = self._recorder.begin(what)

@@ -18,6 +18,7 @@ from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import ATTACHMENTS, PVS, Json
 from tests.cluster.move_stories import MoveStory
+from tests.cluster.source_stories import storage
 from tests.cluster.walk_world import World
 
 _NOTES = ("held-for-move", "policy-before-move", "left-by-move")
@@ -71,6 +72,7 @@ PAUSES = {
     "PATCH persistentvolumes #2": "Held",
     "CreateSnapshot #1": "Snapshotting",
     "CreateVolume #1": "Creating",
+    "PATCH volumemoves/status #6": "Creating",
     "DELETE persistentvolumeclaims #1": "Swapping",
     "POST persistentvolumeclaims #1": "Swapping",
     "DeleteSnapshot #1": "Cleaning",
@@ -159,7 +161,14 @@ class EdgeStory(MoveStory):
             objects,
             frozenset(map(self.role, volumes)),
             await self.seen_move(),
-            sorted([*notes, *snapshots, *(f"doubled {n}" for n in list(volumes)[2:])]),
+            sorted(
+                [
+                    *notes,
+                    *snapshots,
+                    *(f"doubled {each}" for each in list(volumes)[2:]),
+                    *(f"attached {self.role(k)}" for k, v in volumes.items() if v["Attachments"]),
+                ]
+            ),
         )
 
     async def _bound_to(self) -> str:
@@ -213,7 +222,15 @@ class EdgeStory(MoveStory):
         for each in await hands.items(self.world.api, ATTACHMENTS):
             if each["spec"]["attacher"] == self.slot.driver:
                 await self.remove(f"{ATTACHMENTS}/{each['metadata']['name']}")
+        for volume_id, volume in (await self.volumes()).items():
+            if volume["Attachments"]:
+                ec2 = self.world.hand.ec2
+                await asyncio.to_thread(ec2.detach_volume, VolumeId=volume_id, Force=True)
+        await self.until("nothing is attached", self._is_all_free)
         await super().clear()
+
+    async def _is_all_free(self) -> bool:
+        return not any(each["Attachments"] for each in (await self.volumes()).values())
 
 
 class ClaimDeleted(EdgeStory):
@@ -455,7 +472,7 @@ class NodeGone(EdgeStory):
 
 
 class CopyDeleted(EdgeStory):
-    """Somebody deletes the new volume in EC2 just before the claim would go: it keeps its old one."""
+    """Somebody deletes the new volume in EC2 when Swapping begins: the claim keeps its old one."""
 
     async def act(self) -> None:
         (copied,) = set(await self.volumes()) - {self.volume_id}
@@ -463,6 +480,60 @@ class CopyDeleted(EdgeStory):
 
     def ends(self) -> State:
         return kept()
+
+
+class CopyRestored(CopyDeleted):
+    """The same while the claim is being deleted: a human restores it, as the move says."""
+
+    async def finish(self) -> None:
+        async def asked() -> bool:
+            return "create a volume in zone" in await self.told()
+
+        await self.until("a human is asked", asked)
+        api, ec2 = self.world.api, self.world.hand.ec2
+        told = (await api.get(self.move_path))["status"]
+        tags = hands.tag_list({f"kubernetes.io/cluster/{self.cluster_id}": "owned"})
+        restored = await asyncio.to_thread(
+            lambda: ec2.create_volume(
+                SnapshotId=told["snapshot"],
+                AvailabilityZone=self.there,
+                VolumeType="gp3",
+                TagSpecifications=tags,
+            )
+        )
+        body = told["persistentVolume"]
+        path = f"{PVS}/{body['metadata']['name']}"
+        await self.remove(path)
+        await self.is_gone(path)
+        handle = {"driver": self.slot.driver, "volumeHandle": restored["VolumeId"]}
+        spec = body["spec"] | {"csi": body["spec"]["csi"] | handle}
+        await api.create(PVS, body | {"spec": spec})
+
+    def ends(self) -> State:
+        return moved()
+
+
+class ClaimGrown(EdgeStory):
+    """Its user asks for more in between: the new volume is grown once the claim has it."""
+
+    SIZE_GIB: ClassVar[int] = 8
+
+    async def act(self) -> None:
+        spec = {"resources": storage(self.SIZE_GIB)}
+        await self.world.api.patch(self.claim_path, {"spec": spec})
+
+    async def finish(self) -> None:
+        async def grown() -> bool:
+            found = await self.volumes()
+            return {k: v["Size"] for k, v in found.items() if k != self.volume_id} == dict.fromkeys(
+                found.keys() - {self.volume_id}, self.SIZE_GIB
+            )
+
+        await self.is_in("Done")
+        await self.until("the new volume is grown", grown)
+
+    def ends(self) -> State:
+        return moved()
 
 
 class TwoMoves(EdgeStory):

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from botocore.exceptions import ClientError
+
 from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
@@ -89,12 +91,8 @@ class ScriptStory(EdgeStory):
         tags = {f"kubernetes.io/cluster/{self.cluster_id}": "owned"}
         policy = {"spec": {"persistentVolumeReclaimPolicy": "Retain"}}
         await self._step("PATCH persistentvolumes", lambda: api.patch(f"{PVS}/{old}", policy))
-        taken = await self._ec2(
-            "CreateSnapshot",
-            ec2.create_snapshot,
-            VolumeId=source,
-            TagSpecifications=hands.tag_list(tags, "snapshot"),
-        )
+        wish = {"VolumeId": source, "TagSpecifications": hands.tag_list(tags, "snapshot")}
+        taken = await self.until("EC2 takes another snapshot", lambda: self._snapshot(wish))
         snapshot = taken["SnapshotId"]
         await self.until("the snapshot is completed", lambda: self._is_completed(snapshot))
         await self._step("DELETE persistentvolumeclaims", lambda: api.delete(self.claim_path))
@@ -117,13 +115,22 @@ class ScriptStory(EdgeStory):
         }
         body = {"metadata": {"name": f"{self.cluster_id}-moved"}, "spec": shared | volume}
         await self._step("POST persistentvolumes", lambda: api.create(PVS, body))
-        wish = {"volumeName": f"{self.cluster_id}-moved", "resources": storage(SIZE_GIB)}
-        again = {"metadata": {"name": self.name}, "spec": shared | wish}
+        named = {"volumeName": f"{self.cluster_id}-moved", "resources": storage(SIZE_GIB)}
+        again = {"metadata": {"name": self.name}, "spec": shared | named}
         await self._step(
             "POST persistentvolumeclaims", lambda: api.create(self.world.claims, again)
         )
         await self.claim_when("Bound", lambda found: found["status"].get("phase") == "Bound")
         await self._ec2("DeleteSnapshot", ec2.delete_snapshot, SnapshotId=snapshot)
+
+    async def _snapshot(self, wish: Json) -> Json | None:
+        """EC2 takes one of a volume every 15 s."""
+        try:
+            return await self._ec2("CreateSnapshot", self.world.hand.ec2.create_snapshot, **wish)
+        except ClientError as error:
+            if "RateExceeded" not in str(error):
+                raise
+            return None
 
     async def _is_completed(self, snapshot: str) -> bool:
         found = (await self.snapshots()).get(snapshot, {})

@@ -17,11 +17,11 @@ DEVICE = "/dev/xvdba"
 DEATHS: dict[tuple[str, str], str] = {
     ("PATCH volumemoves/status #1", BEFORE): "",
     ("PATCH volumemoves #1", BEFORE): "Planned",
-    ("PATCH persistentvolumes #2", AFTER): "Held",
+    ("PATCH persistentvolumes #1", AFTER): "Held",
     ("CreateSnapshot #1", BEFORE): "Snapshotting",
     ("CreateSnapshot #1", AFTER): "Snapshotting",
     ("CreateVolume #1", AFTER): "Creating",
-    ("PATCH persistentvolumes #3", AFTER): "Creating",
+    ("PATCH persistentvolumes #2", AFTER): "Creating",
     ("DELETE persistentvolumeclaims #1", BEFORE): "Swapping",
 }
 _BEFORE_SNAPSHOT = frozenset({"", "Planned", "Held"})

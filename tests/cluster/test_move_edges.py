@@ -19,6 +19,7 @@ from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.mortal import AFTER, PAUSES
 from tests.cluster.move_edge_stories import EdgeStory
+from tests.cluster.move_owner_stories import ScaledUpInSwapping, TwoClaimsOfOnePod
 from tests.cluster.move_script import CLAIM_LOST, SNAPSHOT_LEAKED, VOLUME_LEAKED, ScriptStory
 from tests.cluster.move_stories import moves_installed
 from tests.cluster.walk_world import World
@@ -30,12 +31,13 @@ DELETE_CLAIM, CREATE_CLAIM = "DELETE persistentvolumeclaims #1", "POST persisten
 DELETE_SNAPSHOT = "DeleteSnapshot #1"
 
 Point = tuple[type[EdgeStory], str, str]
-IN_EVERY_PHASE = [at for at in stories.PAUSES if at != CREATE_CLAIM]
+BEGIN_SWAP = "PATCH volumemoves/status #6"
+IN_EVERY_PHASE = [at for at in stories.PAUSES if at not in {CREATE_CLAIM, BEGIN_SWAP}]
 ACTED: list[Point] = [
     (kind, at, PAUSES)
     for kind, places in (
         (stories.ClaimDeleted, IN_EVERY_PHASE),
-        (stories.NamespaceDeleted, stories.PAUSES),
+        (stories.NamespaceDeleted, [*IN_EVERY_PHASE, CREATE_CLAIM]),
         (stories.MoveDeleted, IN_EVERY_PHASE),
         (stories.MoveEdited, IN_EVERY_PHASE),
         (stories.PodSneaksIn, IN_EVERY_PHASE),
@@ -45,8 +47,11 @@ ACTED: list[Point] = [
         (stories.VolumesFull, [CREATE_VOLUME]),
         (stories.ClassDeleted, [CREATE_SNAPSHOT]),
         (stories.NodeGone, [CREATE_VOLUME]),
-        (stories.CopyDeleted, [DELETE_CLAIM]),
+        (stories.CopyDeleted, [BEGIN_SWAP]),
+        (stories.CopyRestored, [DELETE_CLAIM]),
+        (stories.ClaimGrown, [CREATE_VOLUME]),
         (stories.TwoMoves, [CREATE_SNAPSHOT]),
+        (ScaledUpInSwapping, [DELETE_CLAIM]),
     )
     for at in places
 ]
@@ -132,6 +137,10 @@ async def test_a_move_during_which_stock_leads_keeps_what_is_written(
     assert ended.reached
 
 
+async def test_two_claims_of_one_pod_are_moved_at_the_same_time(world: World):
+    assert (await walk.tell(world, TwoClaimsOfOnePod, "", "")).wrong == ""
+
+
 async def test_the_walk_finds_what_a_script_loses_that_deletes_the_claim_first(world: World):
     async with walk.a_story(world, ScriptStory) as story:
         await story.tell()
@@ -142,7 +151,7 @@ async def test_the_walk_finds_what_a_script_loses_that_deletes_the_claim_first(w
             await story.tell()
             return story.found
 
-    points = list(itertools.product(story.steps, walk.CRASHES))
+    points = list(itertools.product(dict.fromkeys(story.steps), walk.CRASHES))
     found = await asyncio.gather(*(died(*point) for point in points))
 
     for point, each in zip(points, found, strict=True):

@@ -64,6 +64,10 @@ class FakeRecord:
     async def set_policy(self, _: PersistentVolume, policy: str) -> None:
         self.policies.append(policy)
 
+    async def may_create_claim(self, _: VolumeMove, recorded: str) -> bool:
+        assert recorded
+        return not self.is_namespace_going
+
     async def keep_claim(self, _: VolumeMove, claim: Document) -> None:
         self.kept.append(claim.uid)
 

@@ -296,11 +296,15 @@ class Mover:
         broken = phase_rules.broken(move.source, claim)
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
-        if old.reclaim_policy != "Retain":
+        if old.reclaim_policy != "Retain" and phase_rules.is_kept(move, old):
             await self._record.retain(old)
             return AGAIN
-        source = msgspec.to_builtins(phase_rules.at_swap(move.source, old))
         record = phase_rules.record(claim)
+        if not await self._record.may_create_claim(move, record):
+            return await self._wait(
+                move, "its namespace is being deleted: the claim stays as it is"
+            )
+        source = msgspec.to_builtins(phase_rules.at_swap(move.source, old))
         await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
         return AGAIN
 

@@ -88,10 +88,10 @@ def guarded(
         return step
     if move.keeps_volume:
         return step if is_there(made) else Await(_nothing_left(move))
-    lacks = old is not None and was_attached(old, driver)
+    lacks = outdated(move, old, driver) if old is not None else None
     if isinstance(step, Remove):
         if lacks:
-            return TurnBack(outdated(move, old, driver) or "")
+            return TurnBack(lacks)
         if not is_there(made):
             return TurnBack(f"the new volume {move.told.volume} was deleted in EC2")
     elif old is not None and lacks:
@@ -119,13 +119,16 @@ def _has_old_volume_again(move: VolumeMove, claim: Document | None) -> bool:
 def _two_states(move: VolumeMove, old: PersistentVolume, driver: str) -> str:
     """What a human has to decide on: the claim is gone, and the copy may lack something."""
     source, new = move.source, move.persistent_volume_name
-    finalizer = finalizer_of_attacher(driver)
+    if was_attached(old, driver):
+        forget = f"remove the finalizer {finalizer_of_attacher(driver)} from {old.name}"
+    else:
+        forget = f"annotate {old.name} with {HELD_FOR_MOVE}={move.key}"
     return (
-        f"another controller has attached PersistentVolume {old.name} after snapshot "
+        f"PersistentVolume {old.name} was attached, or not held, after snapshot "
         f"{move.told.snapshot} was taken, so PersistentVolume {new} may lack what was written "
         f"since: create claim {move.claim_key} with volumeName {old.name}, and remove "
-        f"spec.claimRef of {old.name}, for all that volume {source.volume_id} has; or remove the "
-        f"finalizer {finalizer} from {old.name}, and the claim gets {new}"
+        f"spec.claimRef of {old.name}, for all that volume {source.volume_id} has; or {forget}, "
+        f"and the claim gets {new}"
     )
 
 

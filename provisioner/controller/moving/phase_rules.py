@@ -248,7 +248,7 @@ def next_swap_step(
     new volume in EC2, which is asked for if the new PersistentVolume of a copy is missing.
     """
     source = move.source
-    if old is not None and old.reclaim_policy != "Retain" and _is_kept(move, old):
+    if old is not None and old.reclaim_policy != "Retain" and is_kept(move, old):
         return Retain()
     is_old = claim is not None and claim.uid == source.claim_uid
     if is_old and claim is not None and _is_news(move, claim):
@@ -268,7 +268,7 @@ def _is_news(move: VolumeMove, claim: Document) -> bool:
     return not claim.deleting and recorded_version(move) != claim.metadata.resource_version
 
 
-def _is_kept(move: VolumeMove, old: PersistentVolume) -> bool:
+def is_kept(move: VolumeMove, old: PersistentVolume) -> bool:
     """One that somebody deletes goes with its volume, unless that is the one which stays."""
     return move.keeps_volume or not old.deleting
 
@@ -378,10 +378,10 @@ def recorded_version(move: VolumeMove) -> str:
     return str(json.loads(text)["metadata"]["resourceVersion"]) if text else ""
 
 
-def recreated(move: VolumeMove) -> Json:
-    """The claim to POST: what was recorded, with the new volume, its class and its size."""
-    recorded = json.loads(move.told.claim)
-    meta, spec = recorded["metadata"], dict(recorded["spec"])
+def recreated(move: VolumeMove, recorded: str) -> Json:
+    """The claim to POST: what was ``record``-ed, with the new volume, its class and its size."""
+    claim = json.loads(recorded)
+    meta, spec = claim["metadata"], dict(claim["spec"])
     annotations = {k: v for k, v in meta["annotations"].items() if k not in _OF_THE_OLD}
     class_name = move.spec.to.storage_class_name
     if class_name:

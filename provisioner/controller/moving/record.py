@@ -238,13 +238,26 @@ class MoveRecord:
                 resource_version=resource_version,
             )
 
+    async def may_create_claim(self, move: VolumeMove, recorded: str) -> bool:
+        """Ask the API server whether the claim could be created again; nothing is kept.
+
+        Its name is taken, so this is always refused; a quota may even count the claim twice. All
+        that is believed is that the namespace is being deleted, and takes nothing any more.
+        """
+        body = phase_rules.recreated(move, recorded)
+        try:
+            await self._client.create(CLAIMS, body, move.metadata.namespace, dry_run=True)
+        except KubeError as error:
+            return not (error.reason is Reason.FORBIDDEN and _ENDING in error.message)
+        return True
+
     async def create_claim(self, move: VolumeMove) -> bool:
         """Create the claim again, unless somebody was faster.
 
         Returns:
             False if nothing can be created any more: the namespace, and the move with it, goes.
         """
-        body = phase_rules.recreated(move)
+        body = phase_rules.recreated(move, move.told.claim)
         try:
             made = await self._client.create(CLAIMS, body, move.metadata.namespace)
         except KubeError as error:

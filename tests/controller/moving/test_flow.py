@@ -14,7 +14,7 @@ from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
-from provisioner.model.names import POLICY_BEFORE_MOVE
+from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
@@ -29,6 +29,8 @@ from tests.controller.move_record import (
     a_pv,
     in_phase,
 )
+
+HELD = {HELD_FOR_MOVE: "shop/to-b"}
 
 
 def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
@@ -52,7 +54,7 @@ async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_wri
 
 
 async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volumes_stay():
-    mover, record = a_mover_with(a_pv("Released"), a_volume())
+    mover, record = a_mover_with(a_pv("Released", **HELD), a_volume())
     record.is_namespace_going = True
 
     await mover._swap(a_swapping(keeps=False))
@@ -247,7 +249,7 @@ async def test_a_copy_has_its_old_volume_kept_while_a_deletion_of_the_claim_stil
 
 
 async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_too_late():
-    mover, record = a_mover_with(a_pv("Bound"), None)
+    mover, record = a_mover_with(a_pv("Bound", **HELD), None)
     record.found, move = a_claim(), a_swapping_copy()
     claim = json.dumps({"metadata": {"resourceVersion": "7"}})
     move = in_phase(move, "Swapping", claim=claim)
@@ -260,10 +262,21 @@ async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_to
 
 
 async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
-    mover, record = a_mover_with(a_pv("Bound"), None, CONSISTENCY_S - 1)
+    mover, record = a_mover_with(a_pv("Bound", **HELD), None, CONSISTENCY_S - 1)
     claim = json.dumps({"metadata": {"resourceVersion": "7"}})
     record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
 
     assert isinstance(await mover._swap(move), Later)
     assert record.written[-1]["message"] == f"EC2 does not show volume {VOLUME}"
     assert record.kept == []
+
+
+async def test_the_swap_does_not_begin_in_a_namespace_that_is_being_deleted():
+    mover, record = a_mover(a_pv("Bound"))
+    record.found, record.is_namespace_going = a_claim(), True
+    move = in_phase(a_done_move(keeps=False), "Creating")
+
+    assert isinstance(await mover._begin_swap(move, a_pv("Bound"), volume=VOLUME), Later)
+    assert [each["message"] for each in record.written] == [
+        "its namespace is being deleted: the claim stays as it is"
+    ]

@@ -291,7 +291,7 @@ def test_retain_that_the_move_has_set_is_not_taken_for_the_users():
 
 
 def test_the_claim_is_created_again_as_it_was():
-    body = phase_rules.recreated(moving(RECORDED))
+    body = phase_rules.recreated(moving(), RECORDED)
 
     assert body["spec"] == json.loads(RECORDED)["spec"] | {"volumeName": NEW}
 

@@ -69,7 +69,9 @@ def test_the_swap_turns_back_before_the_claim_goes_if_the_copy_may_lack_somethin
     assert isinstance(stale, TurnBack)
     assert "pods may have written to it" in stale.message
     assert guarded(REMOVE, a_claim(), a_pv(), made=a_volume()) == REMOVE
+    assert isinstance(guarded(REMOVE, a_claim(), a_pv(held_for=""), made=a_volume()), TurnBack)
     assert guarded(Record(), a_claim(), a_pv(ATTACHER)) == Record()
+    assert guarded(REMOVE, a_claim(), None, made=a_volume()) == REMOVE
 
 
 @pytest.mark.parametrize("made", [None, replace(a_volume(), state=VolumeState.DELETING)])
@@ -86,6 +88,9 @@ def test_once_the_claim_is_gone_a_human_decides_which_state_it_gets():
     assert isinstance(both, Await)
     assert "create claim shop/data with volumeName pvc-old" in both.message
     assert f"remove the finalizer {ATTACHER} from pvc-old" in both.message
+    loose = guarded(RECREATE, None, a_pv(held_for=""), made=a_volume())
+    assert isinstance(loose, Await)
+    assert "annotate pvc-old with ebs-provisioner.io/held-for-move=shop/to-b" in loose.message
     assert isinstance(lost, Await)
     assert "from snapshot snap-1" in lost.message
     assert guarded(RECREATE, None, a_pv(), made=a_volume()) == RECREATE
