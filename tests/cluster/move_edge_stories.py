@@ -69,16 +69,17 @@ def both(move: str | None = None) -> State:
 PAUSES = {
     "PATCH volumemoves/status #1": "",
     "PATCH volumemoves #1": "Planned",
+    "PATCH volumemoves/status #3": "Warming",
     "PATCH persistentvolumes #2": "Held",
     "CreateSnapshot #1": "Snapshotting",
     "CreateVolume #1": "Creating",
-    "PATCH volumemoves/status #6": "Creating",
+    "PATCH volumemoves/status #7": "Creating",
     "DELETE persistentvolumeclaims #1": "Swapping",
     "POST persistentvolumeclaims #1": "Swapping",
     "DeleteSnapshot #1": "Cleaning",
 }
 # Until the swap, the claim has its old volume.
-UNTIL_SWAP = frozenset({"", "Planned", "Held", "Snapshotting", "Creating"})
+UNTIL_SWAP = frozenset({"", "Planned", "Warming", "Held", "Snapshotting", "Creating"})
 
 
 class EdgeStory(MoveStory):
@@ -210,6 +211,9 @@ class EdgeStory(MoveStory):
     async def end_pod(self) -> None:
         await hands.discard(self.world.api, self.pod_path)
         await self.is_gone(self.pod_path)
+        # Kubernetes does not detach before the kubelet has told what it has mounted.
+        beat = {"metadata": {"annotations": {"example.com/heartbeat": self.name}}}
+        await self.world.api.patch(f"/api/v1/nodes/{self.slot.instance.private_dns_name}", beat)
 
     async def is_attached(self) -> bool:
         volume = (await self.volumes()).get(self.volume_id, {})
@@ -286,7 +290,7 @@ class MoveEdited(EdgeStory):
 class PodSneaksIn(EdgeStory):
     """A pod that uses the claim comes; its node never has the old volume once that is held."""
 
-    WAITS: ClassVar[frozenset[str]] = frozenset({"", "Planned", "Held"})
+    WAITS: ClassVar[frozenset[str]] = frozenset({"", "Planned", "Warming", "Held"})
 
     async def act(self) -> None:
         await self.start_pod()
@@ -501,13 +505,15 @@ class CopyRestored(CopyDeleted):
                 TagSpecifications=tags,
             )
         )
-        body = told["persistentVolume"]
-        path = f"{PVS}/{body['metadata']['name']}"
+        path = f"{PVS}/{told['persistentVolume']['metadata']['name']}"
+        found = await api.get(path)
         await self.remove(path)
         await self.is_gone(path)
-        handle = {"driver": self.slot.driver, "volumeHandle": restored["VolumeId"]}
-        spec = body["spec"] | {"csi": body["spec"]["csi"] | handle}
-        await api.create(PVS, body | {"spec": spec})
+        spec = found["spec"] | {
+            "csi": found["spec"]["csi"] | {"volumeHandle": restored["VolumeId"]}
+        }
+        meta = {key: found["metadata"][key] for key in ("name", "annotations")}
+        await api.create(PVS, {"metadata": meta, "spec": spec})
 
     def ends(self) -> State:
         return moved()

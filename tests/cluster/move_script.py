@@ -7,6 +7,7 @@ again after it has died. It sets Retain first, which not all of them do.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, TypeVar
 
@@ -59,11 +60,8 @@ class ScriptStory(EdgeStory):
         try:
             await self._run()
         except DiedError:
-            try:
+            with contextlib.suppress(ApiError, ClientError):  # it says so and ends
                 await self._run()  # its user runs it again
-            except ApiError as error:
-                if error.status not in {404, 409}:  # it says so and ends
-                    raise
         self.found = losses(await self.state())
 
     async def check(self) -> None:

@@ -31,7 +31,7 @@ DELETE_CLAIM, CREATE_CLAIM = "DELETE persistentvolumeclaims #1", "POST persisten
 DELETE_SNAPSHOT = "DeleteSnapshot #1"
 
 Point = tuple[type[EdgeStory], str, str]
-BEGIN_SWAP = "PATCH volumemoves/status #6"
+BEGIN_SWAP = "PATCH volumemoves/status #7"
 IN_EVERY_PHASE = [at for at in stories.PAUSES if at not in {CREATE_CLAIM, BEGIN_SWAP}]
 ACTED: list[Point] = [
     (kind, at, PAUSES)

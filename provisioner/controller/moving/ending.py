@@ -43,8 +43,12 @@ class MoveEnding:
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)
         if not move.keeps_volume:
-            await self._snapshots.delete(move.told.snapshot)
+            await self._snapshots.delete_known(move)
         old = await self._record.persistent_volume(source.persistent_volume)
+        # A pod that was kept from the old volume may be gone, and its attachment not yet.
+        is_soon = phase_age_s(move) < _LATEST_REQUEST_S
+        if old is not None and is_soon and await self._record.is_to_be_attached(old):
+            return Later(LOOK_AGAIN_S)
         await self._record.let_go(move, old)
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
         kept_until = until.isoformat(timespec="seconds") if old is not None else ""
@@ -96,10 +100,11 @@ class MoveEnding:
         if phase_rules.has_made_nothing(move):
             await self._record.advance(move, Phase.ABORTED, move.told.message)
             return AGAIN
-        waits = await self._volumes.undo(move)
-        if waits is not None:
-            return waits
-        waits = await self._snapshots.delete_new(move.uid, move.told.snapshot)
+        if phase_rules.may_have_made_volume(move):
+            waits = await self._volumes.undo(move)
+            if waits is not None:
+                return waits
+        waits = await self._snapshots.delete_new(move)
         if waits is not None:
             return waits
         await self._record.advance(move, Phase.ABORTED, move.told.message)

@@ -27,6 +27,7 @@ from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
+from provisioner.controller.moving.warming import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
@@ -64,10 +65,12 @@ class Mover:
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
         self._ending = MoveEnding(self._record, self._consumers, self._snapshots, self._volumes)
+        self._warming = Warming(services, self._record, self._snapshots)
         self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
             Phase.NEW: self._plan,
             Phase.REFUSED: self._ending.release,
             Phase.PLANNED: self._begin,
+            Phase.WARMING: self._warm,
             Phase.HELD: self._hold,
             Phase.SNAPSHOTTING: self._take_snapshot,
             Phase.CREATING: self._create,
@@ -211,10 +214,17 @@ class Mover:
         if move.spec.dry_run:
             return SETTLED
         move = await self._record.keep(move)
-        await self._record.advance(move, Phase.HELD)
+        if move.warms:
+            await self._warming.begin(move)
+        else:
+            await self._record.advance(move, Phase.HELD)
         return AGAIN
 
     # -- until the swap, the claim has its old volume
+
+    async def _warm(self, move: VolumeMove) -> Next:
+        done = await self._warming.advance(move)
+        return await self._abort(move, done) if isinstance(done, phase_rules.Undo) else done
 
     async def _hold(self, move: VolumeMove) -> Next:
         source = move.source

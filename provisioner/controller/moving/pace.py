@@ -9,8 +9,17 @@ LOOK_AGAIN_S = 2.0
 
 def phase_age_s(move: VolumeMove) -> float:
     """Seconds since the phase was written; infinite if the move does not say when."""
+    return passed_s(move.told.phase_since)
+
+
+def passed_s(since: str) -> float:
+    """Seconds since a moment of RFC 3339; infinite if it is none."""
     try:
-        since = datetime.fromisoformat(move.told.phase_since)
+        return (datetime.now(UTC) - datetime.fromisoformat(since)).total_seconds()
     except ValueError:
         return float("inf")
-    return (datetime.now(UTC) - since).total_seconds()
+
+
+def now() -> str:
+    """This moment as it is written to a move: RFC 3339, whole seconds."""
+    return datetime.now(UTC).isoformat(timespec="seconds")

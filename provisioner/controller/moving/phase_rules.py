@@ -419,7 +419,13 @@ def has_made_nothing(move: VolumeMove) -> bool:
     Each phase is written to the very version of the move that was read, so one that was aborted in
     Held never was in Snapshotting.
     """
-    return move.keeps_volume or move.told.undone_from == Phase.HELD
+    told = move.told
+    return move.keeps_volume or (told.undone_from == Phase.HELD and not told.warm)
+
+
+def may_have_made_volume(move: VolumeMove) -> bool:
+    """Whether a volume may have been asked for; see ``has_made_nothing``."""
+    return move.told.undone_from not in (Phase.WARMING, Phase.HELD)
 
 
 def kept(move: VolumeMove, source: MoveSource, until: str, *, is_there: bool) -> str:

@@ -202,6 +202,11 @@ class MoveRecord:
             body["spec"] = {"persistentVolumeReclaimPolicy": policy}
         await self._patch_volume(found, body)
 
+    async def is_to_be_attached(self, found: PersistentVolume) -> bool:
+        """Whether Kubernetes wants it attached to a node."""
+        await self._caches.certain(self._caches.attachments)
+        return bool(self._caches.attachments.keyed("persistent_volume", found.name))
+
     async def retain(self, found: PersistentVolume) -> None:
         """Set Retain, and note in the same write which policy it had; see ``let_go``."""
         notes = {POLICY_BEFORE_MOVE: found.reclaim_policy}
