@@ -105,7 +105,7 @@ class Recorder:
             os._exit(_DEAD)
         if fate == PAUSES and not self._has_paused:  # once, though it may be refused and come again
             self._has_paused = True
-            os.kill(os.getpid(), signal.SIGSTOP)
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # all stop, this one at once
         return fate
 
     def take_back(self, what: str) -> None:

@@ -11,86 +11,42 @@ import contextlib
 import copy
 import os
 import signal
-from dataclasses import dataclass, field
+import time
 from typing import Any, ClassVar
 
 from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import ATTACHMENTS, PVS, Json
+from tests.cluster.move_states import (
+    NOTES,
+    PHASE_AT,
+    UNTIL_SWAP,
+    State,
+    both,
+    gone,
+    kept,
+    moved,
+    only_old,
+)
 from tests.cluster.move_stories import MoveStory
 from tests.cluster.source_stories import storage
 from tests.cluster.walk_world import World
-
-_NOTES = ("held-for-move", "policy-before-move", "left-by-move")
-
-
-@dataclass(frozen=True, slots=True)
-class State:
-    """What there is of a moved claim.
-
-    ``claim``: the volume that it is Bound to, "" if there is no such claim; ``objects``: the policies
-    of the PersistentVolumes; ``volumes``: those in EC2; ``move``: its phase, None if it is gone;
-    ``left``: snapshots and notes of the move.
-    """
-
-    claim: str
-    objects: dict[str, str]
-    volumes: frozenset[str]
-    move: str | None
-    left: list[str] = field(default_factory=list)
-
-
-def kept(move: str | None = "Aborted") -> State:
-    """All is as it was before the move."""
-    return State("old", {"old": "Delete"}, frozenset({"old"}), move)
-
-
-def moved(move: str | None = "Done") -> State:
-    """The claim has the new volume, and the old one is kept."""
-    return State("new", {"old": "Retain", "new": "Delete"}, frozenset({"old", "new"}), move)
-
-
-def gone(move: str | None = "Aborted") -> State:
-    """The claim is deleted with its volume, as without a move."""
-    return State("", {}, frozenset(), move)
-
-
-def only_old(move: str | None = "Done") -> State:
-    """The moved claim is deleted with its new volume; the old one is kept as promised."""
-    return State("", {"old": "Retain"}, frozenset({"old"}), move)
-
-
-def both(move: str | None = None) -> State:
-    """The claim cannot be created again; nothing is deleted."""
-    return State("", {"old": "Retain", "new": "Delete"}, frozenset({"old", "new"}), move)
-
-
-# Where it pauses, and in which phase that is.
-PAUSES = {
-    "PATCH volumemoves/status #1": "",
-    "PATCH volumemoves #1": "Planned",
-    "PATCH volumemoves/status #3": "Warming",
-    "PATCH persistentvolumes #2": "Held",
-    "CreateSnapshot #1": "Snapshotting",
-    "CreateVolume #1": "Creating",
-    "PATCH volumemoves/status #7": "Creating",
-    "DELETE persistentvolumeclaims #1": "Swapping",
-    "POST persistentvolumeclaims #1": "Swapping",
-    "DeleteSnapshot #1": "Cleaning",
-}
-# Until the swap, the claim has its old volume.
-UNTIL_SWAP = frozenset({"", "Planned", "Warming", "Held", "Snapshotting", "Creating"})
 
 
 class EdgeStory(MoveStory):
     """Something happens to a move in one of its phases."""
 
     STEP_S = 90.0
+    uid = ""  # of the move
+
+    async def ask(self, **spec: Any) -> None:
+        await super().ask(**spec)
+        self.uid = (await self.world.api.get(self.move_path))["metadata"]["uid"]
 
     @property
     def phase(self) -> str:
         """The phase in which it pauses."""
-        return PAUSES[self.at]
+        return PHASE_AT[self.at]
 
     async def tell(self) -> None:
         await self.ask()
@@ -154,7 +110,7 @@ class EdgeStory(MoveStory):
             role = "old" if each["metadata"]["name"] == self.pv else "new"
             objects[role] = each["spec"]["persistentVolumeReclaimPolicy"]
             on_it = each["metadata"].get("annotations", {})
-            notes += [f"{role} {note}" for note in _NOTES if any(n.endswith(note) for n in on_it)]
+            notes += [f"{role} {note}" for note in NOTES if any(n.endswith(note) for n in on_it)]
         volumes = await self.volumes()
         snapshots = await self.snapshots()
         return State(
@@ -185,8 +141,12 @@ class EdgeStory(MoveStory):
         """Nobody could write to the old volume after the snapshot of the one that the claim has."""
         if await self._bound_to() != "new":
             return
-        taken = await self.calls("CreateSnapshot", about=self.volume_id)
-        since_s = min(each["at_s"] for each in taken)
+        taken = [  # those before the stop are marked otherwise
+            each
+            for each in await self.calls("CreateSnapshot", about=self.volume_id)
+            if self.uid in each["params"].values()
+        ]
+        (since_s,) = [each["at_s"] for each in taken]
         for action in ("AttachVolume", "DetachVolume"):
             late = [
                 each
@@ -211,9 +171,20 @@ class EdgeStory(MoveStory):
     async def end_pod(self) -> None:
         await hands.discard(self.world.api, self.pod_path)
         await self.is_gone(self.pod_path)
-        # Kubernetes does not detach before the kubelet has told what it has mounted.
-        beat = {"metadata": {"annotations": {"example.com/heartbeat": self.name}}}
+        await self.until("nobody wants the volume", self._is_unwanted)
+
+    async def beat(self) -> None:
+        """Kubernetes detaches nothing until a kubelet tells again what it has mounted."""
+        beat = {"metadata": {"annotations": {"example.com/heartbeat": str(time.monotonic())}}}
         await self.world.api.patch(f"/api/v1/nodes/{self.slot.instance.private_dns_name}", beat)
+
+    async def _is_unwanted(self) -> bool:
+        await self.beat()
+        return all(
+            each["metadata"].get("deletionTimestamp")
+            for each in await hands.items(self.world.api, ATTACHMENTS)
+            if each["spec"]["attacher"] == self.slot.driver
+        )
 
     async def is_attached(self) -> bool:
         volume = (await self.volumes()).get(self.volume_id, {})
@@ -314,6 +285,35 @@ class PodSneaksIn(EdgeStory):
         return moved()
 
 
+class Warm(EdgeStory):
+    """A pod has the volume from the beginning, so the first snapshot is taken in Warming."""
+
+    @property
+    def phase(self) -> str:
+        return "Warming"
+
+    async def tell(self) -> None:
+        await self.start_pod()
+        await self.until("the pod has the volume", self.is_attached)
+        await super().tell()
+
+    async def finish(self) -> None:
+        await self.end_pod()
+        await super().finish()
+
+
+class ClaimDeletedWarm(Warm, ClaimDeleted):
+    """Its user deletes the claim in Warming; it goes with its pod."""
+
+
+class MoveDeletedWarm(Warm, MoveDeleted):
+    """Its user deletes the VolumeMove in Warming."""
+
+
+class MoveEditedWarm(Warm, MoveEdited):
+    """Its user asks for another zone in Warming, and then to abort it."""
+
+
 class Apart(EdgeStory):
     """A story in a namespace of its own."""
 
@@ -350,6 +350,10 @@ class NamespaceDeleted(Apart):
         if self.phase in UNTIL_SWAP:
             return gone(None)
         return both() if self.phase == "Swapping" else only_old(None)
+
+
+class NamespaceDeletedWarm(Warm, NamespaceDeleted):
+    """The namespace is deleted in Warming, with the pod, too."""
 
 
 class QuotaFull(Apart):

@@ -11,7 +11,8 @@ from provisioner.moves import wish_rules
 from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
-from tests.cluster.move_edge_stories import EdgeStory, State, moved
+from tests.cluster.move_edge_stories import EdgeStory
+from tests.cluster.move_states import State, moved
 from tests.cluster.move_stories import MOVES, MoveStory
 from tests.cluster.source_stories import SIZE_GIB, storage
 
@@ -288,7 +289,11 @@ class ScaledUpInSwapping(MoveUnderStatefulSet, EdgeStory):
         return False
 
     async def finish(self) -> None:
-        await self.is_in("Done")
+        async def done() -> bool:
+            await self.beat()
+            return await self.seen_move() == "Done"
+
+        await self.until("the move is Done", done)
         found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
         assert found["spec"]["replicas"] == 1
 

@@ -17,7 +17,8 @@ from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
 from tests.cluster.mortal import BEFORE
-from tests.cluster.move_edge_stories import EdgeStory, State
+from tests.cluster.move_edge_stories import EdgeStory
+from tests.cluster.move_states import State
 from tests.cluster.source_stories import SIZE_GIB, in_zone, storage
 
 T = TypeVar("T")

@@ -9,7 +9,8 @@ import asyncio
 
 from tests.cluster.hands import PVS, Json
 from tests.cluster.mortal import AFTER, BEFORE
-from tests.cluster.move_edge_stories import UNTIL_SWAP, EdgeStory, State, gone, kept, moved
+from tests.cluster.move_edge_stories import EdgeStory
+from tests.cluster.move_states import UNTIL_SWAP, State, gone, kept, moved
 from tests.cluster.sidecars import PROVISIONED_BY, PROVISIONER, Sidecars
 
 DEVICE = "/dev/xvdba"

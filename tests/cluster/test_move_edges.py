@@ -21,6 +21,7 @@ from tests.cluster.mortal import AFTER, PAUSES
 from tests.cluster.move_edge_stories import EdgeStory
 from tests.cluster.move_owner_stories import ScaledUpInSwapping, TwoClaimsOfOnePod
 from tests.cluster.move_script import CLAIM_LOST, SNAPSHOT_LEAKED, VOLUME_LEAKED, ScriptStory
+from tests.cluster.move_states import PHASE_AT
 from tests.cluster.move_stories import moves_installed
 from tests.cluster.walk_world import World
 
@@ -31,8 +32,8 @@ DELETE_CLAIM, CREATE_CLAIM = "DELETE persistentvolumeclaims #1", "POST persisten
 DELETE_SNAPSHOT = "DeleteSnapshot #1"
 
 Point = tuple[type[EdgeStory], str, str]
-BEGIN_SWAP = "PATCH volumemoves/status #7"
-IN_EVERY_PHASE = [at for at in stories.PAUSES if at not in {CREATE_CLAIM, BEGIN_SWAP}]
+BEGIN_SWAP = "PATCH volumemoves/status #6"
+IN_EVERY_PHASE = [at for at in PHASE_AT if at not in {CREATE_CLAIM, BEGIN_SWAP}]
 ACTED: list[Point] = [
     (kind, at, PAUSES)
     for kind, places in (
@@ -41,6 +42,10 @@ ACTED: list[Point] = [
         (stories.MoveDeleted, IN_EVERY_PHASE),
         (stories.MoveEdited, IN_EVERY_PHASE),
         (stories.PodSneaksIn, IN_EVERY_PHASE),
+        (stories.ClaimDeletedWarm, [CREATE_SNAPSHOT]),
+        (stories.MoveDeletedWarm, [CREATE_SNAPSHOT]),
+        (stories.MoveEditedWarm, [CREATE_SNAPSHOT]),
+        (stories.NamespaceDeletedWarm, [CREATE_SNAPSHOT]),
         (stories.QuotaFull, [CREATE_CLAIM]),
         (stories.SnapshotsFull, [CREATE_SNAPSHOT]),
         (stories.ZoneFull, [CREATE_VOLUME]),

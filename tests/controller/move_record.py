@@ -33,6 +33,7 @@ class FakeRecord:
         self.created: list[Any] = []
         self.announced: list[str] = []
         self.kept: list[str] = []
+        self.is_wanted = False
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.old if name == OLD_PV else self.new
@@ -67,6 +68,9 @@ class FakeRecord:
     async def may_create_claim(self, _: VolumeMove, recorded: str) -> bool:
         assert recorded
         return not self.is_namespace_going
+
+    async def is_to_be_attached(self, _: PersistentVolume) -> bool:
+        return self.is_wanted
 
     async def keep_claim(self, _: VolumeMove, claim: Document) -> None:
         self.kept.append(claim.uid)
