@@ -70,7 +70,7 @@ def _stops(move: VolumeMove, plan: MovePlan, stops: Sequence[str], width: int) -
     if plan.keeps_volume:
         long = "the exchange takes, which is seconds"
     yield from wrapped(f"{what} {listed(pods, 'and')} {verb} for as long as {long}.", width=width)
-    if move.scales_down:
+    if move.stops_pods:
         yield from _part("The move stops them:", plan.stops, width)
         return
     yield "The move waits until you stop them:"

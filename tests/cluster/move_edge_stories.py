@@ -194,18 +194,7 @@ class EdgeStory(MoveStory):
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pids[-1], signal.SIGKILL)
         await hands.discard(self.world.api, self.pod_path)
-        for each in await hands.items(self.world.api, ATTACHMENTS):
-            if each["spec"]["attacher"] == self.slot.driver:
-                await self.remove(f"{ATTACHMENTS}/{each['metadata']['name']}")
-        for volume_id, volume in (await self.volumes()).items():
-            if volume["Attachments"]:
-                ec2 = self.world.hand.ec2
-                await asyncio.to_thread(ec2.detach_volume, VolumeId=volume_id, Force=True)
-        await self.until("nothing is attached", self._is_all_free)
         await super().clear()
-
-    async def _is_all_free(self) -> bool:
-        return not any(each["Attachments"] for each in (await self.volumes()).values())
 
 
 class ClaimDeleted(EdgeStory):
@@ -516,8 +505,7 @@ class CopyRestored(CopyDeleted):
         spec = found["spec"] | {
             "csi": found["spec"]["csi"] | {"volumeHandle": restored["VolumeId"]}
         }
-        meta = {key: found["metadata"][key] for key in ("name", "annotations")}
-        await api.create(PVS, {"metadata": meta, "spec": spec})
+        await api.create(PVS, {"metadata": {"name": found["metadata"]["name"]}, "spec": spec})
 
     def ends(self) -> State:
         return moved()

@@ -56,6 +56,7 @@ class ScriptStory(EdgeStory):
         self.script_at, self.script_fate = at, fate
         self.steps: list[str] = []
         self.found: set[str] = set()
+        self.made_ids: set[str] = set()
 
     async def tell(self) -> None:
         try:
@@ -63,6 +64,7 @@ class ScriptStory(EdgeStory):
         except DiedError:
             with contextlib.suppress(ApiError, ClientError):  # it says so and ends
                 await self._run()  # its user runs it again
+        await self.until("EC2 shows what was made", self._shows_all)
         self.found = losses(await self.state())
 
     async def check(self) -> None:
@@ -79,8 +81,15 @@ class ScriptStory(EdgeStory):
         return done
 
     async def _ec2(self, label: str, call: Callable[..., Any], **params: Any) -> Json:
-        found: Json = await self._step(label, lambda: asyncio.to_thread(lambda: call(**params)))
-        return found
+        async def act() -> Json:
+            found: Json = await asyncio.to_thread(lambda: call(**params))
+            self.made_ids.add(found.get("VolumeId", "") if label == "CreateVolume" else "")
+            return found
+
+        return await self._step(label, act)
+
+    async def _shows_all(self) -> bool:
+        return self.made_ids - {""} <= set(await self.volumes())
 
     async def _run(self) -> None:
         api, ec2 = self.world.api, self.world.hand.ec2

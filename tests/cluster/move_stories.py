@@ -20,7 +20,7 @@ from provisioner.moves import wish_rules
 from provisioner.moves.requests import Moves
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import epochs, hands
-from tests.cluster.hands import PVS, Json
+from tests.cluster.hands import ATTACHMENTS, PVS, Json
 from tests.cluster.replicas import eventually
 from tests.cluster.source_stories import SIZE_GIB, SourceStory
 from tests.cluster.walk_world import Slot
@@ -45,9 +45,10 @@ _PATHS = {
 
 @contextlib.asynccontextmanager
 async def moves_installed(api: Api) -> AsyncIterator[None]:
-    """The CRD and the rights of manifests/volume-moves, removed at the end."""
-    files = ("crd.yaml", "rbac.yaml", "policy.yaml")
-    objects = [o for f in files for o in yaml.safe_load_all((MANIFESTS / f).read_text())]
+    """The CRD and the rights of manifests/volume-moves and the webhook's, removed at the end."""
+    files = [MANIFESTS / each for each in ("crd.yaml", "rbac.yaml", "policy.yaml")]
+    files.append(MANIFESTS.parent / "webhook-volume-moves" / "rbac.yaml")
+    objects = [each for file in files for each in yaml.safe_load_all(file.read_text())]
     paths = [f"{_PATHS[each['kind']]}/{each['metadata']['name']}" for each in objects]
     try:
         for each in objects:
@@ -158,6 +159,7 @@ class MoveStory(SourceStory):
         return process.returncode, out.decode(), err.decode()
 
     async def clear(self) -> None:
+        await self._free_volumes()
         named = await self.persistent_volumes()
         await self.remove(self.move_path)
         await self.remove(self.claim_path)
@@ -167,6 +169,21 @@ class MoveStory(SourceStory):
         for snapshot_id in await self.snapshots():
             await asyncio.to_thread(self.world.hand.ec2.delete_snapshot, SnapshotId=snapshot_id)
         await hands.discard(self.world.api, f"/api/v1/nodes/{self.name}-there")
+
+    async def _free_volumes(self) -> None:
+        """Detach them by hand, whatever wants them attached."""
+        for each in await hands.items(self.world.api, ATTACHMENTS):
+            if each["spec"]["attacher"] == self.slot.driver:
+                await self.remove(f"{ATTACHMENTS}/{each['metadata']['name']}")
+        ec2 = self.world.hand.ec2
+        for volume_id, volume in (await self.volumes()).items():
+            if volume["Attachments"]:
+                await asyncio.to_thread(ec2.detach_volume, VolumeId=volume_id, Force=True)
+
+        async def free() -> bool:
+            return not any(each["Attachments"] for each in (await self.volumes()).values())
+
+        await self.until("nothing is attached", free)
 
 
 class MoveAcross(MoveStory):

@@ -51,7 +51,7 @@ class FakeRecord:
         self.created.append(body)
 
     async def announce(
-        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+        self, move: VolumeMove, message: str, *, reason: str, warning: bool, **fields: Any
     ) -> Any:
         self.announced.append(f"{warning} {message}")
         return await self.write(move, {"message": message, **fields})

@@ -14,6 +14,7 @@ from provisioner.controller.moving import (
     consumer_rules,
     form_rules,
     interference_rules,
+    restart_rules,
     warm_rules,
 )
 from provisioner.controller.moving.consumer_rules import Consumer
@@ -63,7 +64,7 @@ class Facts:
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
     claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
-    ``quotas``: those of the namespace.
+    ``quotas``: those of the namespace; ``has_hold``: the webhook holds new pods of it back.
     """
 
     move: VolumeMove
@@ -80,6 +81,7 @@ class Facts:
     namesakes: Collection[str] = ()
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
+    has_hold: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +267,14 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
 
 def _no_way(facts: Facts) -> Refuse | None:
     """Whether pods would not end, or the claim could not be created again."""
-    said, claim = None, facts.claim
-    if facts.move.scales_down:
+    said, claim, move = None, facts.claim, facts.move
+    if move.scales_down:
         said = consumer_rules.refused(facts.consumers)
+    elif move.restarts:
+        is_accepted = move.spec.consumers.without_hold
+        said = restart_rules.refused(facts.consumers) or restart_rules.not_held(
+            move.metadata.namespace, has_hold=facts.has_hold, is_accepted=is_accepted
+        )
     if said is None and claim is not None:
         old = interference_rules.asked(claim, claim.class_name, "")
         new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
@@ -282,6 +289,8 @@ def _stopping(facts: Facts) -> list[str]:
 
 
 def _stops(facts: Facts) -> list[str]:
+    if facts.move.restarts:
+        return restart_rules.stops(facts.consumers)
     return consumer_rules.stops(facts.consumers) if facts.move.scales_down else []
 
 
@@ -438,10 +447,12 @@ def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
             f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
             "are, so move these too"
         )
-    if not facts.move.scales_down:
+    notes += restart_rules.notes(facts.move, has_hold=facts.has_hold)
+    if not facts.move.stops_pods:
         notes += consumer_rules.notes(facts.consumers)
     if facts.claim is not None:
-        notes += interference_rules.notes(facts.consumers, facts.claim, facts.autoscalers)
+        scaled = () if facts.move.restarts else facts.consumers
+        notes += interference_rules.notes(scaled, facts.claim, facts.autoscalers)
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None
