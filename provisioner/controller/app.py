@@ -24,7 +24,7 @@ from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.modifying.flow import Modifier
 from provisioner.controller.moving.flow import Mover
-from provisioner.controller.moving.gates import Gates
+from provisioner.controller.moving.pods.gates import Gates
 from provisioner.controller.nodes.dead_node import DeadNodes
 from provisioner.controller.nodes.flow import AgentTaint, AttachmentLimits
 from provisioner.controller.nodes.initialize import NodeInitializer

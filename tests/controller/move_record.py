@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.phase_rules import Use
+from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.model.document import Document
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import Phase, VolumeMove
@@ -152,3 +152,15 @@ class FakeOwner(Consumers):
 
     async def _scale(self, consumer: Any, seen: Workload, replicas: int) -> None:
         self.scaled.append(replicas)
+
+
+class FakeCompanions:
+    """What the moves that go with this one say: one answer to all questions."""
+
+    def __init__(self, says: Any = None) -> None:
+        self.says = says
+
+    async def before_begin(self, _: VolumeMove) -> Any:
+        return self.says
+
+    before_stop = before_swap = before_return = before_begin

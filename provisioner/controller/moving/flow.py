@@ -14,21 +14,17 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import (
-    consumer_rules,
-    form_rules,
-    freshness_rules,
-    phase_rules,
-    plan_rules,
-)
-from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving import form_rules, freshness_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.pods import consumer_rules
+from provisioner.controller.moving.pods.consumers import Consumers
+from provisioner.controller.moving.pods.restart_rules import Evict
+from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
-from provisioner.controller.moving.restart_rules import Evict
-from provisioner.controller.moving.restarts import Restarts
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
+from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
@@ -65,12 +61,15 @@ class Mover:
         self._driver = services.settings.driver
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
+        self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
-        self._ending = MoveEnding(self._record, self._consumers, self._snapshots, self._volumes)
-        self._warming = Warming(services, self._record, self._snapshots)
+        self._ending = MoveEnding(
+            self._record, self._consumers, self._snapshots, self._volumes, self._companions
+        )
+        self._warming = Warming(services, self._record, self._snapshots, self._companions)
         self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
             Phase.NEW: self._plan,
             Phase.REFUSED: self._ending.release,
@@ -173,7 +172,8 @@ class Mover:
         )
         match decision:
             case Refuse(message=message):
-                await self._record.advance(move, Phase.REFUSED, message)
+                is_as_asked = isinstance(decision, plan_rules.AsAsked)
+                await self._record.advance(move, Phase.REFUSED, message, asAsked=is_as_asked)
             case plan_rules.Planned(plan=plan, source=source, request=request, body=body):
                 await self._record.advance(
                     move,
@@ -197,7 +197,8 @@ class Mover:
         class_name = plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
-        consumers = await self._consumers.look(await self._record.pods(move))
+        pods = await self._record.pods(move)
+        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
         return plan_rules.Facts(
             move=move,
             claim=claim,
@@ -209,16 +210,22 @@ class Mover:
             read_class=_read(storage_class) if storage_class is not None else None,
             zones={place.zone for place in self._caches.registered_places()},
             others=self._caches.moves.keyed("claim", move.claim_key),
-            consumers=consumers,
+            consumers=await self._consumers.look(pods),
             namesakes={each.name for each in named} - {name} if volume_id else (),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
+            pods=pods,
+            companions=await self._companions.of_pods(move, pods),
+            nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
             has_hold=await self._restarts.has_hold(namespace),
         )
 
     async def _begin(self, move: VolumeMove) -> Next:
         if move.spec.dry_run:
             return SETTLED
+        waits = await self._companions.before_begin(move)
+        if waits is not None:
+            return await self._wait(move, waits.message)
         move = await self._record.keep(move)
         if move.warms:
             await self._warming.begin(move)
@@ -322,6 +329,9 @@ class Mover:
         broken = phase_rules.broken(move.source, claim)
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
+        waits = await self._wait_for_others(move)
+        if waits is not None:
+            return waits
         if old.reclaim_policy != "Retain" and phase_rules.is_kept(move, old):
             await self._record.retain(old)
             return AGAIN
@@ -395,6 +405,19 @@ class Mover:
         if old is None or outdated:
             return await self._abort(move, phase_rules.Undo(outdated or "its volume is gone"))
         return await self._begin_swap(move, old, volume=volume_id)
+
+    async def _wait_for_others(self, move: VolumeMove) -> Next | None:
+        """All moves that go together swap, or none; None if they can."""
+        match await self._companions.before_swap(move):
+            case phase_rules.Undo() as why:
+                return await self._abort(move, why)
+            case phase_rules.Await(message=message):
+                if not move.told.ready:
+                    await self._record.write(move, {"message": message, "ready": True})
+                    return AGAIN
+                return await self._wait(move, message)
+            case None:
+                return None
 
     # -- the swap: it goes on to its end
 

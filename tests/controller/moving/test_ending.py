@@ -9,10 +9,18 @@ import pytest
 from msgspec import structs
 
 from provisioner.controller.moving.ending import MoveEnding
+from provisioner.controller.moving.phase_rules import Await
 from provisioner.model.decision import Later
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import Phase, VolumeMove
-from tests.controller.move_record import FakeOwner, FakeRecord, a_done_move, a_pv, in_phase
+from tests.controller.move_record import (
+    FakeCompanions,
+    FakeOwner,
+    FakeRecord,
+    a_done_move,
+    a_pv,
+    in_phase,
+)
 
 
 def an_ending(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:
@@ -40,7 +48,7 @@ async def test_the_old_volume_of_a_copy_gets_its_policy_back_once_it_is_released
 
 def a_cleaning(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:
     ending, record = an_ending(old)
-    ending._consumers = FakeOwner(record)
+    ending._consumers, ending._companions = FakeOwner(record), FakeCompanions()  # type: ignore[assignment]
     ending._snapshots = NoSnapshots()  # type: ignore[assignment]
     return ending, record
 
@@ -87,3 +95,12 @@ async def test_the_end_of_a_move_whose_old_object_was_deleted_says_so():
 
     assert record.written[-1]["sourceKeptUntil"] == ""
     assert "nothing keeps the old volume" in record.written[-1]["message"]
+
+
+async def test_pods_are_not_brought_back_before_the_moves_that_go_together_have_swapped():
+    ending, record = an_ending(None)
+    ending._companions = FakeCompanions(Await("it waits"))  # type: ignore[assignment]
+
+    move = in_phase(a_done_move(keeps=False), "Cleaning")
+    assert isinstance(await ending.clean(move), Later)
+    assert record.written == [{"message": "it waits"}]

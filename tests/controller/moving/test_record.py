@@ -14,6 +14,7 @@ from provisioner.model.document import Document
 from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import VolumeMove
+from provisioner.model.workload import ControlledPod
 from tests.builders import DRIVER
 
 META = {"name": "to-csi", "namespace": "shop", "uid": "move-uid"}
@@ -114,3 +115,31 @@ async def test_a_claim_that_is_kept_becomes_another_version():
 
     note = {"annotations": {LEFT_BY_MOVE: "shop/to-csi"}}
     assert client.bodies == [{"metadata": {"uid": "claim-uid", "resourceVersion": "3"} | note}]
+
+
+class FakePods:
+    """Lists two pods: one of the claim, one of a claim that may be moved with it, and a third."""
+
+    async def list(self, _: Any, *, namespace: str) -> Any:
+        assert namespace == "shop"
+        return SimpleNamespace(items=[using(each) for each in ("data", "logs", "other")])
+
+
+def using(claim: str) -> ControlledPod:
+    volumes = [{"persistentVolumeClaim": {"claimName": claim}}]
+    meta = {"name": f"with-{claim}", "namespace": "shop"}
+    return msgspec.convert({"metadata": meta, "spec": {"volumes": volumes}}, ControlledPod)
+
+
+@pytest.mark.parametrize(
+    ("moved_with", "names"), [([], ["with-data"]), (["logs"], ["with-data", "with-logs"])]
+)
+async def test_the_pods_of_claims_that_are_moved_together_stop_together(
+    moved_with: list[str], names: list[str]
+):
+    record, _ = a_record()
+    record._client = FakePods()  # type: ignore[assignment]
+    spec = {"claimName": "data", "movedWith": moved_with}
+    move = msgspec.convert({"metadata": META, "spec": spec}, VolumeMove)
+
+    assert [each.name for each in await record.pods(move)] == names

@@ -8,16 +8,16 @@ from typing import Any, cast
 import pytest
 
 from provisioner.controller.moving.phase_rules import Await
-from provisioner.controller.moving.restart_rules import Evict
-from provisioner.controller.moving.restarts import Restarts
+from provisioner.controller.moving.pods.restart_rules import Evict
+from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.shared.services import Services
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
 from provisioner.model.webhook_configuration import WebhookConfiguration
 from provisioner.model.workload import ControlledPod
 from tests.controller.move_record import FakeRecord
-from tests.controller.moving.test_gate_rules import a_hook
-from tests.controller.moving.test_restart_rules import a_pod, a_restart
+from tests.controller.moving.pods.test_gate_rules import a_hook
+from tests.controller.moving.pods.test_restart_rules import a_pod, a_restart
 
 
 class Record(FakeRecord):

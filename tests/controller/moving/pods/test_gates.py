@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving.gates import Gates
+from provisioner.controller.moving.pods import gate_rules as rules
+from provisioner.controller.moving.pods.gates import Gates
 from provisioner.controller.shared.caches import Caches
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import KubeClient, Patch
@@ -18,8 +19,7 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.volume_move import VolumeMove
 from tests.builders import DRIVER
-from tests.controller.moving import test_gate_rules as gates
-from tests.controller.moving.test_gate_rules import GATE, a_pod, in_phase
+from tests.controller.moving.pods.test_gate_rules import GATE, a_pod, in_phase
 
 GONE = KubeError(Reason.OBJECT_NOT_FOUND, "there is none", status=404)
 
@@ -77,7 +77,7 @@ async def test_a_pod_waits_while_a_move_holds_its_claim_and_its_end_wakes_it():
     world.see_move(in_phase("Cleaning"))
     assert world.queued == ["shop/web-0"] * 2
     assert await world.flow.reconcile("shop/web-0") == SETTLED
-    assert world.patched == [gates.rules.ungated(a_pod(GATE))]
+    assert world.patched == [rules.ungated(a_pod(GATE))]
 
 
 async def test_the_deletion_of_a_move_wakes_its_pods_too():

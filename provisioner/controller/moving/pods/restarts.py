@@ -6,10 +6,10 @@ Eviction, and no deletion: PodDisruptionBudgets hold for it. Nothing has to be b
 
 import structlog
 
-from provisioner.controller.moving import gate_rules
-from provisioner.controller.moving import restart_rules as rules
-from provisioner.controller.moving.consumer_rules import GiveUp
 from provisioner.controller.moving.phase_rules import Await
+from provisioner.controller.moving.pods import gate_rules
+from provisioner.controller.moving.pods import restart_rules as rules
+from provisioner.controller.moving.pods.consumer_rules import GiveUp
 from provisioner.controller.moving.record import MoveRecord, suppress_gone
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import KubeClient, find

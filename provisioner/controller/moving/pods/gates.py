@@ -8,7 +8,7 @@ from http import HTTPStatus
 
 import structlog
 
-from provisioner.controller.moving import gate_rules as rules
+from provisioner.controller.moving.pods import gate_rules as rules
 from provisioner.controller.moving.record import suppress_gone
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find

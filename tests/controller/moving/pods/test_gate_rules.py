@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from provisioner.controller.moving import gate_rules as rules
+from provisioner.controller.moving.pods import gate_rules as rules
 from provisioner.model.pod import Pod
 from provisioner.model.volume_move import VolumeMove
 from tests.controller.moving.test_plan_rules import a_move
@@ -15,7 +15,7 @@ from webhook.model.review import SUBJECTS
 
 GATE = "ebs-provisioner.io/volume-move"
 NOTE = "ebs-provisioner.io/held-for-move"
-HOOKS = Path(__file__).parents[3] / "manifests" / "webhook-volume-moves" / "pods.yaml"
+HOOKS = Path(__file__).parents[4] / "manifests" / "webhook-volume-moves" / "pods.yaml"
 
 
 def a_pod(*gates: str, claim: str = "data", held_for: str = "shop/to-b") -> Pod:
@@ -73,6 +73,7 @@ def test_exactly_this_pod_loses_exactly_our_gate():
 
 def a_hook(**changes: Any) -> dict[str, Any]:
     """The webhook of the manifests, as it is once it has its bundle."""
+    hook: dict[str, Any]
     (hook,) = yaml.safe_load(HOOKS.read_text())["webhooks"]
     hook["clientConfig"]["caBundle"] = "QQ=="
     return hook | changes

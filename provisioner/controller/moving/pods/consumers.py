@@ -10,7 +10,7 @@ import msgspec
 import structlog
 from msgspec import structs
 
-from provisioner.controller.moving import consumer_rules as rules
+from provisioner.controller.moving.pods import consumer_rules as rules
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find

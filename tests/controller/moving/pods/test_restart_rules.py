@@ -6,15 +6,20 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving import restart_rules as rules
-from provisioner.controller.moving.consumer_rules import Consumer, GiveUp
 from provisioner.controller.moving.phase_rules import Await
-from provisioner.controller.moving.restart_rules import Evict
+from provisioner.controller.moving.pods import restart_rules as rules
+from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp
+from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.model.volume_move import MovePlan, VolumeMove, VolumeMoveStatus
 from provisioner.model.workload import ControlledPod
 from tests.controller.moving import test_plan_rules as plans
-from tests.controller.moving.test_consumer_rules import a_workload, of_deployment, of_set, owner
-from tests.controller.moving.test_gate_rules import GATE
+from tests.controller.moving.pods.test_consumer_rules import (
+    a_workload,
+    of_deployment,
+    of_set,
+    owner,
+)
+from tests.controller.moving.pods.test_gate_rules import GATE
 from tests.controller.moving.test_plan_rules import a_move, planned, refused
 
 RESTART = {"policy": "Restart"}

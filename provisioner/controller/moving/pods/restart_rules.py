@@ -7,9 +7,9 @@ ones back. What was evicted is in the move's status before it is.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from provisioner.controller.moving.consumer_rules import Consumer, GiveUp
-from provisioner.controller.moving.gate_rules import is_gated
 from provisioner.controller.moving.phase_rules import Await
+from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp
+from provisioner.controller.moving.pods.gate_rules import is_gated
 from provisioner.model.sentences import listed
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.workload import ControlledPod, OwnerReference
