@@ -341,9 +341,9 @@ class TwoClaimsOfOnePod(MoveUnderTwoOwners):
             is_bound, lambda claim: claim["status"].get("phase") == is_bound, self.other_path
         )
         self.more_pv = more["spec"]["volumeName"]
-        await self.ask(consumers={"policy": "ScaleDown"})
+        await self.ask(to={"encrypted": True}, consumers={"policy": "ScaleDown"}, warm=False)
         first = await self.world.api.get(self.move_path)
-        wish = first["spec"] | {"claimName": f"{self.name}-more", "to": {"encrypted": True}}
+        wish = first["spec"] | {"claimName": f"{self.name}-more"}
         body = {key: first[key] for key in ("apiVersion", "kind")}
         body |= {"metadata": {"name": f"{self.name}-more"}, "spec": wish}
         await self.world.api.create(self.move_path.rpartition("/")[0], body)
