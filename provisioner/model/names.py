@@ -37,8 +37,12 @@ MODIFICATIONS = f"{OUR_PREFIX}modifications"
 PENDING_SETTINGS = f"{OUR_PREFIX}snapshot-wishes"
 # PersistentVolume: the VolumeMove for which it is attached to no node; read by the controller.
 HELD_FOR_MOVE = f"{OUR_PREFIX}held-for-move"
+# On one whose hold has taken the attacher's finalizer away: a node may have had its volume.
+ATTACHED_BEFORE_MOVE = f"{OUR_PREFIX}attached-before-move"
 # On one that a move has set to Retain before its claim is exchanged: the policy that it had.
 POLICY_BEFORE_MOVE = f"{OUR_PREFIX}policy-before-move"
+# Claim: the VolumeMove that turned back just before it would have deleted it.
+LEFT_BY_MOVE = f"{OUR_PREFIX}left-by-move"
 # VolumeAttachment: the volume's id, so that a detach works when its PersistentVolume is gone.
 VOLUME_ID = f"{OUR_PREFIX}volume-id"
 # Node: "z9.large 28 shared", if the instance type is not in our table; read by the node plugin.

@@ -78,14 +78,14 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.CREATING: Stage(
         "The new volume is created from the snapshot and compared with the plan. Its "
-        "PersistentVolume is reserved for the claim.",
+        "PersistentVolume is reserved for the claim. In the end, the old one is set to Retain.",
         (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SWAPPING: Stage(
-        "The old PersistentVolume is set to Retain; if nothing is copied, the new PersistentVolume "
-        "is created. The claim is deleted and created again, bound to the new "
-        "PersistentVolume. From here on the move cannot be aborted.",
-        (Phase.CLEANING,),
+        "If nothing is copied, the new PersistentVolume is created. The claim is deleted and "
+        "created again, bound to the new PersistentVolume. From here on the move cannot be "
+        "aborted.",
+        (Phase.CLEANING, Phase.ABORTING),
     ),
     Phase.CLEANING: Stage(
         "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back,"

@@ -1,10 +1,11 @@
-"""A controller that dies, or loses a reply, at one numbered request; and the nursery that forks it.
+"""A controller that dies, pauses, or loses a reply, at one numbered request; and its nursery.
 
 ``python -m tests.cluster.mortal`` imports the product and makes its boto3 client once, and then
 forks a child for each order on its standard input, so that a life costs a fork and neither of the
 two. A child is the product's own ``Controller`` on a real wire. Only its two outermost edges are
 ours: they write down each request that changes something, and at the request of the order they end
-the process (``os._exit``: no clean-up runs, as with SIGKILL) or lose the reply.
+the process (``os._exit``: no clean-up runs, as with SIGKILL), lose the reply, or stand still with
+all that was read before it, until SIGCONT.
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 BELIEVES_AFTER_S = 12.0
 _BELIEFS = frozenset({"CONSISTENCY_S"})
 BEFORE, AFTER, LOST = "dies before the send", "dies before the reply", "loses the reply"
+PAUSES = "pauses before the send"
 _EC2_READS = ("Describe", "Get", "List")
 _NAMES = ("ClientToken", "VolumeId", "SnapshotId", "SourceVolumeId")
 _LISTS = {"Resources": "ResourceId", "SourceSnapshotIds": "SourceSnapshotId"}  # as on the wire
@@ -89,6 +91,7 @@ class Recorder:
         self._order = order
         self._seen: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._has_paused = False
         self._file = os.open(order.records, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
 
     def begin(self, what: str) -> str:
@@ -100,6 +103,9 @@ class Recorder:
         self.write(label=label, fate=fate)
         if fate == BEFORE:
             os._exit(_DEAD)
+        if fate == PAUSES and not self._has_paused:  # once, though it may be refused and come again
+            self._has_paused = True
+            signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # all stop, this one at once
         return fate
 
     def take_back(self, what: str) -> None:
@@ -136,8 +142,9 @@ class MortalTransport(Transport):
     async def send(self, attempt: Attempt, method: str, path: str, **options: Any) -> bytes:
         """One request, if we live to send it."""
         kind = attempt.target.partition(" ")[0]
+        is_dry = "dryRun" in (options.get("query") or {})
         # Events are sent beside the work, when there is time, and nothing is ever read from them.
-        if method not in _KUBE_CHANGES or kind == "events":
+        if method not in _KUBE_CHANGES or kind == "events" or is_dry:
             return await super().send(attempt, method, path, **options)
         what = f"{method} {kind}"
         fate = self._recorder.begin(what)

@@ -11,6 +11,8 @@ from provisioner.moves import wish_rules
 from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
+from tests.cluster.move_edge_stories import EdgeStory
+from tests.cluster.move_states import State, moved
 from tests.cluster.move_stories import MOVES, MoveStory
 from tests.cluster.source_stories import SIZE_GIB, storage
 
@@ -265,4 +267,113 @@ class MoveUnderTwoOwners(MoveStory):
             await hands.discard(self.world.api, path)
         for pod in await self._pods():
             await self.is_gone(f"{hands.pods_of(self.world.namespace)}/{pod['metadata']['name']}")
+        await super().clear()
+
+
+class ScaledUpInSwapping(MoveUnderStatefulSet, EdgeStory):
+    """Its owner is scaled up just before the claim goes: it is scaled down once more, and back."""
+
+    async def ask(self, **spec: object) -> None:
+        await super().ask(consumers={"policy": "ScaleDown"}, warm=False, **spec)
+
+    async def tell(self) -> None:
+        await EdgeStory.tell(self)
+
+    async def act(self) -> None:
+        await self.scale(1)
+        await self.until("its pod is there", self._has_pod)
+
+    async def _has_pod(self) -> bool:
+        with contextlib.suppress(ApiError):
+            return bool(await self.world.api.get(self.pod_path))
+        return False
+
+    async def finish(self) -> None:
+        async def done() -> bool:
+            await self.beat()
+            return await self.seen_move() == "Done"
+
+        await self.until("the move is Done", done)
+        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
+        assert found["spec"]["replicas"] == 1
+
+    def ends(self) -> State:
+        return moved()
+
+    async def check(self) -> None:
+        """As other moves end."""
+        await EdgeStory.check(self)
+
+
+class TwoClaimsOfOnePod(MoveUnderTwoOwners):
+    """Two claims of one pod are moved at the same time: its owner comes back, and is up at the end."""
+
+    @property
+    def other_path(self) -> str:
+        return f"{self.world.claims}/{self.name}-more"
+
+    @property
+    def owners(self) -> list[str]:
+        return [f"{self.apps}/deployments/{self.name}"]
+
+    async def furnish(self) -> None:
+        await hands.make_claim(
+            self.world.api, self.world.namespace, f"{self.name}-more", self.slot.driver
+        )
+        await super().furnish()
+        volumes = [
+            {"name": name, "persistentVolumeClaim": {"claimName": claim}}
+            for name, claim in (("data", self.name), ("more", f"{self.name}-more"))
+        ]
+        template = {"spec": {"volumes": volumes}}
+        strategy = {"type": "Recreate", "rollingUpdate": None}
+        patch = {"spec": {"strategy": strategy, "template": template}}
+        await self.world.api.patch(self.owners[0], patch)
+        await self.until("a pod uses both", self._uses_both)
+
+    async def _uses_both(self) -> bool:
+        pods = await self._pods()
+        return [len(each["spec"]["volumes"]) >= len(("data", "more")) for each in pods] == [True]
+
+    async def tell(self) -> None:
+        is_bound = "Bound"
+        more = await self.claim_when(
+            is_bound, lambda claim: claim["status"].get("phase") == is_bound, self.other_path
+        )
+        self.more_pv = more["spec"]["volumeName"]
+        await self.ask(to={"encrypted": True}, consumers={"policy": "ScaleDown"}, warm=False)
+        first = await self.world.api.get(self.move_path)
+        wish = first["spec"] | {"claimName": f"{self.name}-more"}
+        body = {key: first[key] for key in ("apiVersion", "kind")}
+        body |= {"metadata": {"name": f"{self.name}-more"}, "spec": wish}
+        await self.world.api.create(self.move_path.rpartition("/")[0], body)
+        for path in (self.move_path, f"{self.move_path}-more"):
+            await self.object_when(
+                "the move is Done",
+                path,
+                lambda move: (move.get("status") or {}).get("phase") == "Done",
+            )
+
+    async def check(self) -> None:
+        """Both claims have new volumes, and the owner its replica."""
+        for path, old in ((self.claim_path, self.pv), (self.other_path, self.more_pv)):
+            claim = await self.world.api.get(path)
+            assert claim["status"]["phase"] == "Bound", claim
+            assert claim["spec"]["volumeName"] != old
+        assert (await self.world.api.get(self.owners[0]))["spec"]["replicas"] == 1
+        assert await self.snapshots() == {}
+        self.check_log()
+
+    async def clear(self) -> None:
+        await self.remove(f"{self.move_path}-more")
+        for path in self.owners:
+            await hands.discard(self.world.api, path)
+        named = [
+            each["metadata"]["name"]
+            for each in await hands.items(self.world.api, PVS)
+            if (each["spec"].get("claimRef") or {}).get("name") == f"{self.name}-more"
+        ]
+        await self.remove(self.other_path)
+        for name in named:
+            await self.remove(f"{PVS}/{name}")
         await super().clear()

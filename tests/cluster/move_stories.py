@@ -20,7 +20,7 @@ from provisioner.moves import wish_rules
 from provisioner.moves.requests import Moves
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import epochs, hands
-from tests.cluster.hands import PVS, Json
+from tests.cluster.hands import ATTACHMENTS, PVS, Json
 from tests.cluster.replicas import eventually
 from tests.cluster.source_stories import SIZE_GIB, SourceStory
 from tests.cluster.walk_world import Slot
@@ -159,6 +159,7 @@ class MoveStory(SourceStory):
         return process.returncode, out.decode(), err.decode()
 
     async def clear(self) -> None:
+        await self._free_volumes()
         named = await self.persistent_volumes()
         await self.remove(self.move_path)
         await self.remove(self.claim_path)
@@ -168,6 +169,21 @@ class MoveStory(SourceStory):
         for snapshot_id in await self.snapshots():
             await asyncio.to_thread(self.world.hand.ec2.delete_snapshot, SnapshotId=snapshot_id)
         await hands.discard(self.world.api, f"/api/v1/nodes/{self.name}-there")
+
+    async def _free_volumes(self) -> None:
+        """Detach them by hand, whatever wants them attached."""
+        for each in await hands.items(self.world.api, ATTACHMENTS):
+            if each["spec"]["attacher"] == self.slot.driver:
+                await self.remove(f"{ATTACHMENTS}/{each['metadata']['name']}")
+        ec2 = self.world.hand.ec2
+        for volume_id, volume in (await self.volumes()).items():
+            if volume["Attachments"]:
+                await asyncio.to_thread(ec2.detach_volume, VolumeId=volume_id, Force=True)
+
+        async def free() -> bool:
+            return not any(each["Attachments"] for each in (await self.volumes()).values())
+
+        await self.until("nothing is attached", free)
 
 
 class MoveAcross(MoveStory):

@@ -7,6 +7,7 @@ deleteVolumeOperation, Kubernetes 1.36 csi-translation-lib plugins/aws_ebs.go.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 
@@ -24,11 +25,11 @@ PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 MIGRATED_TO = "pv.kubernetes.io/migrated-to"
 
 
-def handle(persistent_volume: Json) -> str:
+def handle(persistent_volume: Json, driver: str = DRIVER) -> str:
     """Its volume, as the translation reads it; only these forms are read."""
     spec = persistent_volume["spec"]
     if "csi" in spec:
-        assert spec["csi"]["driver"] == DRIVER
+        assert spec["csi"]["driver"] == driver
         return str(spec["csi"]["volumeHandle"])
     found = re.fullmatch(r"(?:aws://[^/]*/)?(vol-[^/]+)", spec["awsElasticBlockStore"]["volumeID"])
     assert found is not None
@@ -37,10 +38,19 @@ def handle(persistent_volume: Json) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Sidecars:
-    """external-attacher and external-provisioner of aws-ebs-csi-driver, with its controller."""
+    """external-attacher and external-provisioner of aws-ebs-csi-driver, with its controller.
+
+    ``driver``: the name that it was given.
+    """
 
     api: Api
     hand: Ec2Hand
+    driver: str = DRIVER
+
+    @property
+    def attacher(self) -> str:
+        """The finalizer of its attacher; in a driver's name, other characters become dashes."""
+        return "external-attacher/" + re.sub(r"[^a-zA-Z0-9-]", "-", self.driver)
 
     async def attached_to(self, persistent_volume: str) -> list[Json]:
         """The attachments that name a persistent volume."""
@@ -80,33 +90,33 @@ class Sidecars:
     async def begin_to_attach(self, persistent_volume: str, device: str) -> None:
         """The same up to what EC2 says; the attachment's status is not written."""
         va = await self.wanted(persistent_volume)
-        holds = {"metadata": {"finalizers": [ATTACHER]}}
+        holds = {"metadata": {"finalizers": [self.attacher]}}
         await self.api.patch(f"{PVS}/{persistent_volume}", holds, "strategic")
-        meta = {"finalizers": [ATTACHER], "annotations": {NODE_ID: await self.node_id(va)}}
+        meta = {"finalizers": [self.attacher], "annotations": {NODE_ID: await self.node_id(va)}}
         await self.api.patch(f"{ATTACHMENTS}/{va['metadata']['name']}", {"metadata": meta})
         await self.attach_in_ec2(persistent_volume, device)
 
     async def attach_in_ec2(self, persistent_volume: str, device: str) -> None:
         """What the plugin did: no object tells of it."""
         va = await self.wanted(persistent_volume)
-        volume_id = handle(await self.api.get(f"{PVS}/{persistent_volume}"))
+        volume_id = handle(await self.api.get(f"{PVS}/{persistent_volume}"), self.driver)
         self.hand.ec2.attach_volume(
             VolumeId=volume_id, InstanceId=await self.node_id(va), Device=device
         )
-        self._await(volume_id, "in-use")
+        await self._seen(volume_id, "in-use")
 
     async def detach(self, persistent_volume: str) -> None:
         """Detach what the controller manager wants detached, then let go of the attachment."""
         va = await self.begin_to_detach(persistent_volume)
-        await self._let_go(f"{ATTACHMENTS}/{va['metadata']['name']}", ATTACHER)
+        await self._let_go(f"{ATTACHMENTS}/{va['metadata']['name']}", self.attacher)
 
     async def begin_to_detach(self, persistent_volume: str) -> Json:
         """The same up to what EC2 says; the attachment is still held."""
         va = await self.unwanted(persistent_volume)
-        assert va["metadata"]["finalizers"] == [ATTACHER]  # else it counts as detached already
-        volume_id = handle(await self.api.get(f"{PVS}/{persistent_volume}"))
+        assert va["metadata"]["finalizers"] == [self.attacher]  # else it counts as detached already
+        volume_id = handle(await self.api.get(f"{PVS}/{persistent_volume}"), self.driver)
         self.hand.ec2.detach_volume(VolumeId=volume_id, InstanceId=await self.node_id(va))
-        self._await(volume_id, "available")
+        await self._seen(volume_id, "available")
         return va
 
     async def delete(self, persistent_volume: str) -> None:
@@ -114,7 +124,7 @@ class Sidecars:
         path = f"{PVS}/{persistent_volume}"
         await self.begin_to_delete(persistent_volume)
         await self.api.delete(path)
-        await self._let_go(path, PROVISIONER, ATTACHER)
+        await self._let_go(path, PROVISIONER, self.attacher)
 
     async def begin_to_delete(self, persistent_volume: str) -> None:
         """The same up to what EC2 says; the object is still there."""
@@ -127,22 +137,24 @@ class Sidecars:
         annotations = pv["metadata"].get("annotations", {})
         assert pv["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
         known = {annotations.get(PROVISIONED_BY), annotations.get(MIGRATED_TO)}
-        assert known & {DRIVER, IN_TREE}
+        assert known & {self.driver, IN_TREE}
         assert PROVISIONER in pv["metadata"]["finalizers"]
         assert not await self.attached_to(persistent_volume)
-        self.hand.ec2.delete_volume(VolumeId=handle(pv))
+        self.hand.ec2.delete_volume(VolumeId=handle(pv, self.driver))
 
     async def node_id(self, va: Json) -> str:
         """The instance that it is about."""
         csi_node = await self.api.get(f"{CSI_NODES}/{va['spec']['nodeName']}")
-        [node_id] = [d["nodeID"] for d in csi_node["spec"]["drivers"] if d["name"] == DRIVER]
+        [node_id] = [d["nodeID"] for d in csi_node["spec"]["drivers"] if d["name"] == self.driver]
         return str(node_id)
 
     async def _let_go(self, path: str, *finalizers: str) -> None:
         body = {"metadata": {"$deleteFromPrimitiveList/finalizers": list(finalizers)}}
         await self.api.patch(path, body, "strategic")
 
-    def _await(self, volume_id: str, state: str) -> None:
-        self.hand.ec2.get_waiter(f"volume_{state.replace('-', '_')}").wait(
-            VolumeIds=[volume_id], WaiterConfig={"Delay": 1, "MaxAttempts": 30}
-        )
+    async def _seen(self, volume_id: str, state: str) -> None:
+        async def is_so() -> bool:
+            found = await asyncio.to_thread(self.hand.ec2.describe_volumes, VolumeIds=[volume_id])
+            return str(found["Volumes"][0]["State"]) == state
+
+        await eventually(f"{volume_id} is {state}", is_so)

@@ -35,6 +35,8 @@ class FakeRecord:
         self.others: dict[str, PersistentVolume] = {}
         self.let_go_of: list[str] = []
         self.held: list[str] = []
+        self.kept: list[str] = []
+        self.is_wanted = False
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.others.get(name, self.new) if name != OLD_PV else self.old
@@ -52,7 +54,7 @@ class FakeRecord:
     async def remove_volume_object(self, found: PersistentVolume) -> None:
         self.removed.append(found.name)
 
-    async def hold(self, _: VolumeMove, found: PersistentVolume) -> None:
+    async def hold(self, _: VolumeMove, found: PersistentVolume, __: str) -> None:
         self.held.append(found.name)
 
     async def create_volume_object(self, body: Any) -> None:
@@ -72,6 +74,16 @@ class FakeRecord:
 
     async def set_policy(self, _: PersistentVolume, policy: str) -> None:
         self.policies.append(policy)
+
+    async def may_create_claim(self, _: VolumeMove, recorded: str) -> bool:
+        assert recorded
+        return not self.is_namespace_going
+
+    async def is_to_be_attached(self, _: PersistentVolume) -> bool:
+        return self.is_wanted
+
+    async def keep_claim(self, _: VolumeMove, claim: Document) -> None:
+        self.kept.append(claim.uid)
 
     async def write(self, move: VolumeMove, status: Any) -> VolumeMove:
         self.written.append(status)

@@ -58,10 +58,14 @@ class MoveEnding:
         if move.goes_back:
             await self._remove_kept(move)
         old = await self._record.persistent_volume(source.persistent_volume)
+        # A pod that was kept from the old volume may be gone, and its attachment not yet.
+        is_soon = phase_age_s(move) < _LATEST_REQUEST_S
+        if old is not None and is_soon and await self._record.is_to_be_attached(old):
+            return Later(LOOK_AGAIN_S)
         await self._record.let_go(move, old)
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
-        kept_until = until.isoformat(timespec="seconds")
-        message = phase_rules.kept(move, source, kept_until)
+        kept_until = until.isoformat(timespec="seconds") if old is not None else ""
+        message = phase_rules.kept(move, source, kept_until, is_there=old is not None)
         await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
         return AGAIN
 

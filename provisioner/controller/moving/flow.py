@@ -14,7 +14,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import form_rules, phase_rules, plan_rules
+from provisioner.controller.moving import form_rules, freshness_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.facts_rules import Facts
@@ -276,7 +276,7 @@ class Mover:
         step = phase_rules.next_held_step(move, await self._in_use(move, old))
         match step:
             case phase_rules.Hold():
-                await self._record.hold(move, old)
+                await self._record.hold(move, old, self._driver)
                 return AGAIN
             case phase_rules.LetGo(message=message):
                 await self._record.let_go(move, old, form_rules.policy_before(old))
@@ -344,46 +344,57 @@ class Mover:
             nodes=[each.spec.node_name for each in attached if phase_rules.may_be_attached(each)],
             volume=volume,
             namesakes=namesakes,
+            touched=freshness_rules.was_attached(old, self._driver),
         )
 
     async def _begin_swap_of_form(self, move: VolumeMove, old: PersistentVolume) -> Next:
-        """All is known of a volume that is there; while it can be aborted, its object is tried out.
+        """Try the object of a volume that is there out, while the move can be aborted."""
+        await self._record.try_volume_object(move)
+        body = move.told.persistent_volume or {}
+        if move.keeps_volume:
+            body = form_rules.with_policy_of(body, old)
+        volume_id = move.existing_volume_id
+        return await self._begin_swap(move, old, volume=volume_id, persistentVolume=body)
 
-        The claim was there after the old PersistentVolume had Retain: so whoever deletes the claim
-        in Swapping does not have the volume deleted.
+    async def _begin_swap(self, move: VolumeMove, old: PersistentVolume, **fields: Any) -> Next:
+        """The claim was there after the old PersistentVolume had Retain.
+
+        So whoever deletes the claim in Swapping does not have the volume deleted.
         """
         claim = await self._record.claim(move)
         broken = phase_rules.broken(move.source, claim)
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
-        await self._record.try_volume_object(move)
         waits = await self._wait_for_others(move)
         if waits is not None:
             return waits
-        if old.reclaim_policy != "Retain":
+        if old.reclaim_policy != "Retain" and phase_rules.is_kept(move, old):
             await self._record.retain(old)
             return AGAIN
-        body = move.told.persistent_volume or {}
-        if move.keeps_volume:
-            body = form_rules.with_policy_of(body, old)
-        volume_id = move.existing_volume_id
-        await self._write_swap(move, claim, old, volume=volume_id, persistentVolume=body)
-        return AGAIN
-
-    async def _write_swap(
-        self, move: VolumeMove, claim: Document, old: PersistentVolume, **fields: Any
-    ) -> None:
-        source = msgspec.to_builtins(phase_rules.at_swap(move.source, old))
         record = phase_rules.record(claim)
+        if not await self._record.may_create_claim(move, record):
+            return await self._wait(
+                move, "its namespace is being deleted: the claim stays as it is"
+            )
+        source = msgspec.to_builtins(phase_rules.at_swap(move.source, old))
         await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
+        return AGAIN
 
     async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
         await self._record.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
         return AGAIN
 
+    async def _broken(self, move: VolumeMove) -> phase_rules.Undo | None:
+        """Why a copy is not worth going on with."""
+        source = move.source
+        old = await self._record.persistent_volume(source.persistent_volume)
+        why = freshness_rules.outdated(move, old, self._driver)
+        claim = await self._record.claim(move)
+        return phase_rules.broken(source, claim) or (phase_rules.Undo(why) if why else None)
+
     async def _take_snapshot(self, move: VolumeMove) -> Next:
         source = move.source
-        broken = phase_rules.broken(source, await self._record.claim(move))
+        broken = await self._broken(move)
         if broken is not None:
             return await self._abort(move, broken)
         snapshot_id = move.told.snapshot
@@ -408,10 +419,9 @@ class Mover:
 
     async def _create(self, move: VolumeMove) -> Next:
         source, request = move.source, request_of(move, move.told.snapshot)
-        claim = await self._record.claim(move)
-        broken = phase_rules.broken(source, claim)
-        if broken is not None or claim is None:
-            return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
+        broken = await self._broken(move)
+        if broken is not None:
+            return await self._abort(move, broken)
         new = await self._record.persistent_volume(move.persistent_volume_name)
         if new is None:
             done = await self._volumes.advance(move, request)
@@ -423,18 +433,14 @@ class Mover:
         wrong = phase_rules.unlike(request, made)
         if wrong is not None:
             return await self._abort(move, phase_rules.Undo(wrong))
-        old = await self._record.persistent_volume(source.persistent_volume)
-        if old is None or not _is_held(move, old):
-            why = "the old volume was not held any more, so the snapshot may be too old"
-            return await self._abort(move, phase_rules.Undo(why))
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
-        waits = await self._wait_for_others(move)
-        if waits is not None:
-            return waits
-        await self._write_swap(move, claim, old, volume=volume_id)
-        return AGAIN
+        old = await self._record.persistent_volume(source.persistent_volume)
+        outdated = freshness_rules.outdated(move, old, self._driver)
+        if old is None or outdated:
+            return await self._abort(move, phase_rules.Undo(outdated or "its volume is gone"))
+        return await self._begin_swap(move, old, volume=volume_id)
 
     async def _wait_for_others(self, move: VolumeMove) -> Next | None:
         """All moves that go together swap, or none; None if they can."""
@@ -461,7 +467,10 @@ class Mover:
             if new is None and move.copies:
                 made = await self._services.volume_reads.volume(move.told.volume)
         step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
-        match step:
+        safe = await self._guarded(move, step, claim, old)
+        match safe:
+            case freshness_rules.TurnBack(message=message):
+                return await self._turn_back(move, claim, message)
             case phase_rules.Await(message=message):
                 in_the_way = uses if phase_rules.keeps_pods_away(move, claim) else ()
                 return await self._wait_for_swap(move, in_the_way, message)
@@ -473,8 +482,31 @@ class Mover:
             case phase_rules.Introduce():
                 return await self._introduce(move, made)
             case _:
-                await self._exchange(move, step, claim)
+                await self._exchange(move, safe, claim)
         return AGAIN
+
+    async def _guarded(
+        self,
+        move: VolumeMove,
+        step: phase_rules.SwapStep,
+        claim: Document | None,
+        old: PersistentVolume | None,
+    ) -> phase_rules.SwapStep | freshness_rules.TurnBack:
+        """EC2 may say for a while that it does not know a volume which it has just shown."""
+        made = None
+        if freshness_rules.may_lose(step):
+            new = await self._record.persistent_volume(move.persistent_volume_name)
+            restored = new.volume_id(self._driver) if new is not None else None
+            volume_id = restored or move.told.volume
+            made = await self._services.volume_reads.volume(volume_id)
+            if made is None and self._volumes.missing_for_s(move.uid) < CONSISTENCY_S:
+                return phase_rules.Await(f"EC2 does not show volume {volume_id}")
+        return freshness_rules.guarded(move, step, claim, old, made=made, driver=self._driver)
+
+    async def _turn_back(self, move: VolumeMove, claim: Document | None, message: str) -> Next:
+        if claim is not None and claim.uid == move.source.claim_uid:
+            await self._record.keep_claim(move, claim)
+        return await self._abort(move, phase_rules.Undo(message))
 
     async def _introduce(self, move: VolumeMove, made: Volume | None) -> Next:
         """That of a copy was there before; its volume may just be deleted with it."""

@@ -23,7 +23,13 @@ from provisioner.model.claim import (
     STORAGE_PROVISIONER,
 )
 from provisioner.model.document import Document
-from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE, VOLUME_ID
+from provisioner.model.names import (
+    CROSS_ZONE_VOLUME,
+    LEFT_BY_MOVE,
+    PINNED_SOURCE,
+    PINNED_ZONE,
+    VOLUME_ID,
+)
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
@@ -43,6 +49,7 @@ _OF_THE_OLD = frozenset(
         PINNED_ZONE,
         PINNED_SOURCE,
         CROSS_ZONE_VOLUME,
+        LEFT_BY_MOVE,
     }
 )
 
@@ -94,7 +101,7 @@ class InUse:
 
     ``nodes``: those to which it may be attached: AttachVolume is sent only for an attachment that
     records the volume, and not any more once that is held. ``namesakes``: other PersistentVolumes
-    that name it.
+    that name it; ``touched``: another controller may have attached it since it was held, or before.
     """
 
     held: bool
@@ -102,6 +109,7 @@ class InUse:
     nodes: Sequence[str]
     volume: Volume | None
     namesakes: Collection[str] = ()
+    touched: bool = False
 
 
 def may_be_attached(attachment: Attachment) -> bool:
@@ -139,7 +147,7 @@ def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
         )
         return LetGo(named) if seen.held else Await(named)
     if not seen.uses and not seen.nodes and not others:
-        return GoOn() if seen.held else Hold()
+        return GoOn() if seen.held and not seen.touched else Hold()
     message = _in_use(source, seen)
     return LetGo(message) if seen.held and (seen.uses or seen.nodes) else Await(message)
 
@@ -240,7 +248,7 @@ def next_swap_step(
     the new volume in EC2, which is asked for if the new PersistentVolume of a copy is missing.
     """
     source = move.source
-    if old is not None and old.reclaim_policy != "Retain" and _is_kept(move, old):
+    if old is not None and old.reclaim_policy != "Retain" and is_kept(move, old):
         return Retain()
     is_old = claim is not None and claim.uid == source.claim_uid
     if is_old and claim is not None and _is_news(move, claim):
@@ -260,7 +268,7 @@ def _is_news(move: VolumeMove, claim: Document) -> bool:
     return not claim.deleting and recorded_version(move) != claim.metadata.resource_version
 
 
-def _is_kept(move: VolumeMove, old: PersistentVolume) -> bool:
+def is_kept(move: VolumeMove, old: PersistentVolume) -> bool:
     """One that somebody deletes goes with its volume, unless that is the one which stays."""
     return move.keeps_volume or not old.deleting
 
@@ -370,10 +378,10 @@ def recorded_version(move: VolumeMove) -> str:
     return str(json.loads(text)["metadata"]["resourceVersion"]) if text else ""
 
 
-def recreated(move: VolumeMove) -> Json:
-    """The claim to POST: what was recorded, with the new volume, its class and its size."""
-    recorded = json.loads(move.told.claim)
-    meta, spec = recorded["metadata"], dict(recorded["spec"])
+def recreated(move: VolumeMove, recorded: str) -> Json:
+    """The claim to POST: what was ``record``-ed, with the new volume, its class and its size."""
+    claim = json.loads(recorded)
+    meta, spec = claim["metadata"], dict(claim["spec"])
     annotations = {k: v for k, v in meta["annotations"].items() if k not in _OF_THE_OLD}
     class_name = move.spec.to.storage_class_name
     if move.goes_back and move.told.plan is not None:
@@ -425,8 +433,11 @@ def may_have_made_volume(move: VolumeMove) -> bool:
     return move.told.undone_from not in (Phase.WARMING, Phase.HELD)
 
 
-def kept(move: VolumeMove, source: MoveSource, until: str) -> str:
-    """What is left of the move for ``keepSource``, as a sentence."""
+def kept(move: VolumeMove, source: MoveSource, until: str, *, is_there: bool) -> str:
+    """What is left of the move for ``keepSource``, as a sentence; ``is_there``: the old object."""
+    if not is_there:
+        stays = "the volume stays" if move.keeps_volume else "nothing keeps the old volume"
+        return f"PersistentVolume {source.persistent_volume} was deleted meanwhile: {stays}"
     if move.keeps_volume:
         return (
             f"PersistentVolume {source.persistent_volume} is kept until {until}; it names the same "

@@ -25,7 +25,12 @@ from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS, POLICY_BEFORE_MOVE
+from provisioner.model.names import (
+    ATTACHED_BEFORE_MOVE,
+    HELD_FOR_MOVE,
+    MODIFICATIONS,
+    POLICY_BEFORE_MOVE,
+)
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
 from provisioner.model.quantity import parse_bytes
@@ -49,6 +54,8 @@ Json = dict[str, Any]
 PVC_PROTECTION = "kubernetes.io/pvc-protection"
 _IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
 _TOPOLOGY = frozenset({ZONE_LABEL, BETA_ZONE_LABEL, REGION_LABEL})
+# Annotations that are not those of the next PersistentVolume.
+_OF_ONE_OBJECT = (ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE, POLICY_BEFORE_MOVE, MODIFICATIONS)
 # Of these types, CreateVolume takes IOPS; of the others EC2 derives them from the size.
 _IOPS_TYPES = frozenset({"gp3", "io1", "io2"})
 _THROUGHPUT_TYPES = frozenset({"gp3"})
@@ -548,7 +555,7 @@ def _kept_annotations(old: Document) -> dict[str, str]:
         key: value
         for key, value in old.annotations.items()
         if (key in kept or key.startswith("volume.kubernetes.io/provisioner-deletion-secret"))
-        and key not in (HELD_FOR_MOVE, POLICY_BEFORE_MOVE, MODIFICATIONS)
+        and key not in _OF_ONE_OBJECT
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from provisioner.controller.moving import phase_rules
+from provisioner.controller.moving import freshness_rules, phase_rules
 from provisioner.controller.moving.phase_rules import Use
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find, patch_status
@@ -21,7 +21,7 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
-from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
+from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
 from provisioner.model.workload import ControlledPod
@@ -176,9 +176,9 @@ class MoveRecord:
         self._caches.moves.observe(written)
         return written
 
-    async def hold(self, move: VolumeMove, found: PersistentVolume) -> None:
+    async def hold(self, move: VolumeMove, found: PersistentVolume, driver: str) -> None:
         """Have a volume attached nowhere; the flow of attachments reads it from our cache."""
-        metadata = {"uid": found.uid, "annotations": {HELD_FOR_MOVE: move.key}}
+        metadata = _exactly(found) | freshness_rules.held(found, move, driver)
         await self._patch_volume(found, {"metadata": metadata})
 
     async def let_go(
@@ -203,6 +203,11 @@ class MoveRecord:
             body["spec"] = {"persistentVolumeReclaimPolicy": policy}
         await self._patch_volume(found, body)
 
+    async def is_to_be_attached(self, found: PersistentVolume) -> bool:
+        """Whether Kubernetes wants it attached to a node."""
+        await self._caches.certain(self._caches.attachments)
+        return bool(self._caches.attachments.keyed("persistent_volume", found.name))
+
     async def retain(self, found: PersistentVolume) -> None:
         """Set Retain, and note in the same write which policy it had; see ``let_go``."""
         notes = {POLICY_BEFORE_MOVE: found.reclaim_policy}
@@ -219,6 +224,15 @@ class MoveRecord:
         written = await self._client.patch(PERSISTENT_VOLUMES, found.name, body, kind=Patch.MERGE)
         self._caches.persistent_volumes.observe(written)
 
+    async def keep_claim(self, move: VolumeMove, claim: Document) -> None:
+        """Make it another version: a deletion that a process before us has sent comes too late."""
+        meta = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version}
+        body = {"metadata": meta | {"annotations": {LEFT_BY_MOVE: move.key}}}
+        namespace = move.metadata.namespace
+        await self._client.patch(
+            CLAIMS, move.spec.claim_name, body, kind=Patch.MERGE, namespace=namespace
+        )
+
     async def remove_claim(self, move: VolumeMove, uid: str, resource_version: str) -> None:
         """Delete exactly this version of a claim."""
         with suppress_gone():
@@ -230,13 +244,26 @@ class MoveRecord:
                 resource_version=resource_version,
             )
 
+    async def may_create_claim(self, move: VolumeMove, recorded: str) -> bool:
+        """Ask the API server whether the claim could be created again; nothing is kept.
+
+        Its name is taken, so this is always refused; a quota may even count the claim twice. All
+        that is believed is that the namespace is being deleted, and takes nothing any more.
+        """
+        body = phase_rules.recreated(move, recorded)
+        try:
+            await self._client.create(CLAIMS, body, move.metadata.namespace, dry_run=True)
+        except KubeError as error:
+            return not (error.reason is Reason.FORBIDDEN and _ENDING in error.message)
+        return True
+
     async def create_claim(self, move: VolumeMove) -> bool:
         """Create the claim again, unless somebody was faster.
 
         Returns:
             False if nothing can be created any more: the namespace, and the move with it, goes.
         """
-        body = phase_rules.recreated(move)
+        body = phase_rules.recreated(move, move.told.claim)
         try:
             made = await self._client.create(CLAIMS, body, move.metadata.namespace)
         except KubeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -15,8 +16,7 @@ from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.model.attachment import Attachment
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
-from provisioner.model.document import Document
-from provisioner.model.names import POLICY_BEFORE_MOVE
+from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
@@ -33,10 +33,13 @@ from tests.controller.move_record import (
     in_phase,
 )
 
+HELD = {HELD_FOR_MOVE: "shop/to-b"}
+
 
 def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
     mover, record = object.__new__(Mover), FakeRecord(old)
     mover._record = record  # type: ignore[assignment]
+    mover._driver = DRIVER
     mover._companions = FakeCompanions()  # type: ignore[assignment]
     return mover, record
 
@@ -68,9 +71,9 @@ def test_a_held_move_goes_on_at_once_when_its_volume_is_detached(
 
 async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():
     mover, record = a_mover(None)
-    claim = msgspec.convert({"metadata": {"name": "data", "uid": OLD_UID}}, Document)
+    record.found = a_claim()
 
-    await mover._write_swap(a_done_move(keeps=False), claim, a_pv("Bound", "Retain"), volume="v")
+    await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
 
     (status,) = record.written
     assert status["phase"] == Phase.SWAPPING
@@ -80,10 +83,10 @@ async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_wri
 
 
 async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volumes_stay():
-    mover, record = a_mover(a_pv("Released"))
+    mover, record = a_mover_with(a_pv("Released", **HELD), a_volume())
     record.is_namespace_going = True
 
-    await mover._swap(a_done_move(keeps=False))
+    await mover._swap(a_swapping(keeps=False))
 
     assert [each["phase"] for each in record.written] == [Phase.CLEANING]
     assert (record.policies, record.removed) == ([], [])
@@ -143,18 +146,30 @@ class FakeVolumes:
 
 def a_mover_without_new(made: Volume | None, missing_s: float) -> tuple[Mover, FakeRecord]:
     """The claim waits for its new PersistentVolume, which somebody has deleted."""
-    mover, record = a_mover(a_pv("Released"))
+    mover, record = a_mover_with(a_pv("Released"), made, missing_s)
     record.found = a_claim("new", "pvc-move-uid")
+    return mover, record
+
+
+def a_mover_with(
+    old: PersistentVolume | None, made: Volume | None, missing_s: float = CONSISTENCY_S
+) -> tuple[Mover, FakeRecord]:
+    """``made``: the volume that the claim is to have, as EC2 has it."""
+    mover, record = a_mover(old)
     volumes = FakeVolumes(made, missing_s)
     mover._volumes = volumes  # type: ignore[assignment]
     mover._services = SimpleNamespace(volume_reads=volumes)  # type: ignore[assignment]
     return mover, record
 
 
-def a_swapping_copy() -> VolumeMove:
+def a_swapping(*, keeps: bool) -> VolumeMove:
     body = {"metadata": {"name": "pvc-move-uid"}, "spec": {"csi": {"driver": DRIVER}}}
     changes: Any = {"volume": VOLUME, "snapshot": "snap-1", "persistent_volume": body}
-    return in_phase(a_done_move(keeps=False), "Swapping", **changes)
+    return in_phase(a_done_move(keeps=keeps), "Swapping", **changes)
+
+
+def a_swapping_copy() -> VolumeMove:
+    return a_swapping(keeps=False)
 
 
 async def test_the_new_object_of_a_copy_that_its_user_deletes_is_created_again():
@@ -244,6 +259,56 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
     assert ("the plan does not name it" in said) is warning
     assert record.written[-1]["consumers"][0]["replicas"] == 3
     assert owner.scaled == [0]
+
+
+async def test_a_copy_has_its_old_volume_kept_while_a_deletion_of_the_claim_still_aborts():
+    mover, record = a_mover(a_pv("Bound", "Delete"))
+    record.found, move = a_claim(), a_done_move(keeps=False)
+
+    await mover._begin_swap(move, a_pv("Bound", "Delete"), volume=VOLUME)
+    assert (record.retained, record.written) == (["Delete"], [])
+
+    noted = a_pv("Bound", **{POLICY_BEFORE_MOVE: "Delete"})
+    await mover._begin_swap(move, noted, volume=VOLUME)
+    assert record.written[-1]["source"]["reclaimPolicy"] == "Delete"
+
+    record.found = None
+    await mover._begin_swap(move, noted, volume=VOLUME)
+    assert record.written[-1]["phase"] == Phase.ABORTING
+
+
+async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_too_late():
+    mover, record = a_mover_with(a_pv("Bound", **HELD), None)
+    record.found, move = a_claim(), a_swapping_copy()
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    move = in_phase(move, "Swapping", claim=claim)
+
+    assert await mover._swap(move) == AGAIN
+
+    (status,) = record.written
+    assert (status["phase"], status["undoneFrom"]) == (Phase.ABORTING, Phase.SWAPPING)
+    assert record.kept == [OLD_UID]
+
+
+async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
+    mover, record = a_mover_with(a_pv("Bound", **HELD), None, CONSISTENCY_S - 1)
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
+
+    assert isinstance(await mover._swap(move), Later)
+    assert record.written[-1]["message"] == f"EC2 does not show volume {VOLUME}"
+    assert record.kept == []
+
+
+async def test_the_swap_does_not_begin_in_a_namespace_that_is_being_deleted():
+    mover, record = a_mover(a_pv("Bound"))
+    record.found, record.is_namespace_going = a_claim(), True
+    move = in_phase(a_done_move(keeps=False), "Creating")
+
+    assert isinstance(await mover._begin_swap(move, a_pv("Bound"), volume=VOLUME), Later)
+    assert [each["message"] for each in record.written] == [
+        "its namespace is being deleted: the claim stays as it is"
+    ]
 
 
 # -- moves that go together

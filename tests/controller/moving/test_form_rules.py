@@ -291,15 +291,25 @@ def test_retain_that_the_move_has_set_is_not_taken_for_the_users():
 
 
 def test_the_claim_is_created_again_as_it_was():
-    body = phase_rules.recreated(moving(RECORDED))
+    body = phase_rules.recreated(moving(), RECORDED)
 
     assert body["spec"] == json.loads(RECORDED)["spec"] | {"volumeName": NEW}
 
 
 def test_the_end_says_that_it_is_the_same_volume():
-    assert "same volume" in phase_rules.kept(moving(), source(), "tomorrow")
-    copied = phase_rules.kept(moving(keeps=False), source(), "tomorrow")
+    assert "same volume" in phase_rules.kept(moving(), source(), "tomorrow", is_there=True)
+    copied = phase_rules.kept(moving(keeps=False), source(), "tomorrow", is_there=True)
     assert f"keeps the old volume {VOLUME} until tomorrow" in copied
+
+
+@pytest.mark.parametrize(
+    ("keeps", "left"), [(True, "the volume stays"), (False, "nothing keeps the old volume")]
+)
+def test_the_end_does_not_say_that_an_old_object_which_was_deleted_is_kept(keeps: Any, left: Any):
+    said = phase_rules.kept(moving(keeps=keeps), source(), "tomorrow", is_there=False)
+
+    assert said.endswith(f"was deleted meanwhile: {left}")
+    assert "tomorrow" not in said
 
 
 def test_a_persistent_volume_in_csi_form_stays_as_it_is():

@@ -193,7 +193,7 @@ def test_an_empty_claim_that_somebody_put_in_between_makes_room_and_a_full_one_i
 
 
 def test_the_claim_is_created_again_as_it_was_with_another_volume():
-    body = rules.recreated(a_move(claim=RECORDED))
+    body = rules.recreated(a_move(), RECORDED)
 
     meta, spec = body["metadata"], body["spec"]
     assert meta["labels"] == {"app": "shop"}
@@ -207,7 +207,7 @@ def test_the_claim_is_created_again_as_it_was_with_another_volume():
 def test_it_gets_the_class_and_the_size_of_the_move():
     move = a_move(claim=RECORDED, to={"storageClassName": "secret", "size": "10Gi"})
 
-    spec = rules.recreated(move)["spec"]
+    spec = rules.recreated(move, RECORDED)["spec"]
 
     assert spec["storageClassName"] == "secret"
     assert spec["resources"]["requests"]["storage"] == "10Gi"
@@ -301,4 +301,6 @@ def test_every_phase_leads_to_an_end():
     for phase in Phase:
         assert ends_of(phase) <= ENDS
     assert all(Phase.ABORTED in ends_of(phase) for phase in ABORTABLE)
-    assert ends_of(Phase.SWAPPING) == {Phase.DONE}
+    # It turns back only if that is all that saves data; its user cannot abort it any more.
+    assert ends_of(Phase.SWAPPING) == {Phase.DONE, Phase.ABORTED}
+    assert Phase.SWAPPING not in ABORTABLE

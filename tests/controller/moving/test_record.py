@@ -10,13 +10,20 @@ import pytest
 
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.kube.client import Patch
-from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
+from provisioner.model.document import Document
+from provisioner.model.names import (
+    ATTACHED_BEFORE_MOVE,
+    HELD_FOR_MOVE,
+    LEFT_BY_MOVE,
+    POLICY_BEFORE_MOVE,
+)
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.workload import ControlledPod
+from tests.builders import DRIVER
 
 META = {"name": "to-csi", "namespace": "shop", "uid": "move-uid"}
-MOVE = msgspec.convert({"metadata": META}, VolumeMove)
+MOVE = msgspec.convert({"metadata": META, "spec": {"claimName": "data"}}, VolumeMove)
 HELD = {HELD_FOR_MOVE: "shop/to-csi"}
 NOTED = {POLICY_BEFORE_MOVE: "Delete"}
 EXACTLY = {"uid": "pv-uid", "resourceVersion": "7"}
@@ -28,8 +35,9 @@ class FakeClient:
     def __init__(self) -> None:
         self.bodies: list[Any] = []
 
-    async def patch(self, _: Any, name: str, body: Any, *, kind: Patch) -> Any:
-        assert (name, kind) == ("pvc-old", Patch.MERGE)
+    async def patch(self, _: Any, name: str, body: Any, *, kind: Patch, namespace: str = "") -> Any:
+        assert (name, namespace) in {("pvc-old", ""), ("data", "shop")}
+        assert kind is Patch.MERGE
         self.bodies.append(body)
 
 
@@ -93,6 +101,26 @@ async def test_what_is_not_of_this_move_is_left(notes: dict[str, str]):
     await record.let_go(MOVE, None, "Delete")
 
     assert client.bodies == []
+
+
+async def test_the_hold_and_the_attachers_finalizer_are_one_write_to_the_version_that_was_read():
+    record, client = a_record()
+    meta = {"name": "pvc-old", **EXACTLY, "finalizers": ["external-attacher/ebs-csi-aws-com"]}
+
+    await record.hold(MOVE, msgspec.convert({"metadata": meta}, PersistentVolume), DRIVER)
+
+    notes = HELD | {ATTACHED_BEFORE_MOVE: "true"}
+    assert client.bodies == [{"metadata": EXACTLY | {"annotations": notes, "finalizers": []}}]
+
+
+async def test_a_claim_that_is_kept_becomes_another_version():
+    record, client = a_record()
+    meta = {"name": "data", "namespace": "shop", "uid": "claim-uid", "resourceVersion": "3"}
+
+    await record.keep_claim(MOVE, msgspec.convert({"metadata": meta}, Document))
+
+    note = {"annotations": {LEFT_BY_MOVE: "shop/to-csi"}}
+    assert client.bodies == [{"metadata": {"uid": "claim-uid", "resourceVersion": "3"} | note}]
 
 
 class FakePods:

@@ -55,7 +55,7 @@ class GoingBack:
         match step:
             case Hold():
                 if found is not None:
-                    await self._record.hold(move, found)
+                    await self._record.hold(move, found, self._driver)
                 return AGAIN
             case Await() | Undo() | None:
                 return step

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from provisioner.controller.moving.form_rules import driver_of
 from provisioner.controller.moving.phase_rules import Await, Hold, Undo
 from provisioner.model.document import Document
-from provisioner.model.names import HELD_FOR_MOVE
+from provisioner.model.names import ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.sentences import listed
 from provisioner.model.volume import Volume, VolumeState
@@ -109,9 +109,11 @@ def _busy(volume: Volume) -> str | None:
 def was_attached(found: PersistentVolume, driver: str) -> bool:
     """Whether a node may have had its volume: the object was marked before, and stays so.
 
-    Source: external-attacher 4.12 csi_handler.go addPVFinalizer; ours does the same.
+    Source: external-attacher 4.12 csi_handler.go addPVFinalizer; ours does the same. A hold takes
+    that mark away, and leaves another (see ``freshness_rules.held``).
     """
-    return finalizer_of_attacher(driver) in found.finalizers
+    is_noted = ATTACHED_BEFORE_MOVE in found.annotations
+    return is_noted or finalizer_of_attacher(driver) in found.finalizers
 
 
 def recorded(kept: Kept, newer: PersistentVolume, driver: str) -> MoveKept:

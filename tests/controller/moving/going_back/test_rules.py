@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving import phase_rules, plan_rules
+from provisioner.controller.moving import freshness_rules, phase_rules, plan_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules
 from provisioner.controller.moving.going_back.rules import Kept
@@ -271,6 +271,15 @@ def test_what_was_written_since_a_plan_that_loses_nothing_undoes_the_move():
     assert held_step(kept_pv("shop/back"), newer=newer(ATTACHER), is_all=False) is None
 
 
+def test_what_an_attacher_had_marked_before_the_hold_counts_as_written_to():
+    held = freshness_rules.held(newer(ATTACHER), in_held(), DRIVER)
+    body = {"metadata": held, "spec": msgspec.to_builtins(newer().spec)}
+    noted = msgspec.convert(body, PersistentVolume)
+
+    assert noted.finalizers == []
+    assert isinstance(held_step(kept_pv("shop/back"), newer=noted, is_all=True), Undo)
+
+
 def the_claim() -> Document:
     body = {
         "metadata": {"name": "data", "namespace": "shop", "uid": UID, "resourceVersion": "7"},
@@ -306,7 +315,7 @@ def test_the_object_of_the_kept_volume_comes_after_the_newer_one_has_retain():
 
 
 def test_the_claim_asks_for_the_class_and_the_size_of_the_volume_that_it_gets_again():
-    spec = phase_rules.recreated(in_swap())["spec"]
+    spec = phase_rules.recreated(in_swap(), in_swap().told.claim)["spec"]
 
     assert spec["volumeName"] == "pvc-uid-back"
     assert spec["storageClassName"] == "slow"
@@ -317,6 +326,6 @@ def test_the_claim_asks_for_the_class_and_the_size_of_the_volume_that_it_gets_ag
 def test_the_newer_volume_is_what_is_kept_afterwards():
     move = in_swap()
 
-    assert phase_rules.kept(move, move.source, "then") == (
+    assert phase_rules.kept(move, move.source, "then", is_there=True) == (
         f"PersistentVolume {NEW_PV} keeps the newer volume {VOLUME} until then"
     )

@@ -1,0 +1,155 @@
+"""Decide whether the copy of a volume still has all that was written to it.
+
+Our flow of attachments leaves a held volume alone. The stock driver's does not know of the hold,
+and may lead in the middle of a move: it attaches the volume to a pod that comes. But before each
+AttachVolume, external-attacher 4.12 sees to it that its finalizer is on the PersistentVolume, and
+leaves it there (csi_handler.go: csiAttach, addPVFinalizer). So the hold takes it away, and one that
+is there later tells that what was copied may be old.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from provisioner.controller.moving.phase_rules import Await, Recreate, Remove, SwapStep
+from provisioner.model.claim import BIND_COMPLETED
+from provisioner.model.document import Document
+from provisioner.model.names import ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.volume_move import VolumeMove
+
+Json = dict[str, Any]
+_GONE = (VolumeState.DELETING, VolumeState.DELETED)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnBack:
+    """Leave the claim its old volume, and undo the rest; the message says why."""
+
+    message: str
+
+
+def was_attached(old: PersistentVolume, driver: str) -> bool:
+    """Whether another attacher has attached it, or was about to, since the hold."""
+    return finalizer_of_attacher(driver) in old.finalizers
+
+
+def held(old: PersistentVolume, move: VolumeMove, driver: str) -> Json:
+    """The metadata of a PersistentVolume whose hold begins."""
+    left = [each for each in old.finalizers if each != finalizer_of_attacher(driver)]
+    if left == old.finalizers:
+        return {"annotations": {HELD_FOR_MOVE: move.key}}
+    notes = {HELD_FOR_MOVE: move.key, ATTACHED_BEFORE_MOVE: "true"}
+    return {"annotations": notes, "finalizers": left}
+
+
+def outdated(move: VolumeMove, old: PersistentVolume | None, driver: str) -> str | None:
+    """Why the copy may lack what was written since, as a sentence; None if it is complete."""
+    if old is None:
+        return "the old PersistentVolume is gone, so the move is undone"
+    if old.annotations.get(HELD_FOR_MOVE) != move.key:
+        return "the old volume was not held any more, so the snapshot may be too old"
+    if was_attached(old, driver):
+        return (
+            f"another controller has attached PersistentVolume {old.name} since its snapshot was "
+            "begun, and pods may have written to it: the move is undone; create another VolumeMove"
+        )
+    return None
+
+
+def is_there(made: Volume | None) -> bool:
+    """Whether EC2 has a volume, and is not deleting it."""
+    return made is not None and made.state not in _GONE
+
+
+def guarded(
+    move: VolumeMove,
+    step: SwapStep,
+    claim: Document | None,
+    old: PersistentVolume | None,
+    *,
+    made: Volume | None,
+    driver: str,
+) -> SwapStep | TurnBack:
+    """A step of the swap, or what is done instead, because it would lose data.
+
+    Until the claim is deleted, the move can turn back. Afterwards the claim's old volume needs a
+    human's decision, and nothing is done.
+
+    Args:
+        move: in Swapping.
+        step: the next step, if nobody has interfered.
+        claim: whatever has the claim's name.
+        old: the old PersistentVolume.
+        made: the volume that the claim is to have, as EC2 has it; asked for with ``may_lose``.
+        driver: whose attacher may have interfered.
+    """
+    if move.copies and _has_old_volume_again(move, claim):
+        return TurnBack("somebody has given the claim its old volume again, so the move is undone")
+    if not may_lose(step):
+        return step
+    if not move.copies:
+        return step if is_there(made) else Await(_nothing_left(move))
+    lacks = outdated(move, old, driver) if old is not None else None
+    if isinstance(step, Remove):
+        if lacks:
+            return TurnBack(lacks)
+        if not is_there(made):
+            return TurnBack(f"the new volume {move.told.volume} was deleted in EC2")
+    elif old is not None and lacks:
+        return Await(_two_states(move, old, driver))
+    elif not is_there(made):
+        return Await(_copy_gone(move))
+    return step
+
+
+def may_lose(step: SwapStep) -> bool:
+    """Whether after this step the claim is one step further away from its old volume."""
+    return isinstance(step, Remove | Recreate)
+
+
+def _has_old_volume_again(move: VolumeMove, claim: Document | None) -> bool:
+    return (
+        claim is not None
+        and claim.uid != move.source.claim_uid
+        and claim.spec.get("volumeName") == move.source.persistent_volume
+        and BIND_COMPLETED in claim.annotations
+        and not claim.deleting
+    )
+
+
+def _two_states(move: VolumeMove, old: PersistentVolume, driver: str) -> str:
+    """What a human has to decide on: the claim is gone, and the copy may lack something."""
+    source, new = move.source, move.persistent_volume_name
+    if was_attached(old, driver):
+        forget = f"remove the finalizer {finalizer_of_attacher(driver)} from {old.name}"
+    else:
+        forget = f"annotate {old.name} with {HELD_FOR_MOVE}={move.key}"
+    return (
+        f"PersistentVolume {old.name} was attached, or not held, after snapshot "
+        f"{move.told.snapshot} was taken, so PersistentVolume {new} may lack what was written "
+        f"since: create claim {move.claim_key} with volumeName {old.name}, and remove "
+        f"spec.claimRef of {old.name}, for all that volume {source.volume_id} has; or {forget}, "
+        f"and the claim gets {new}"
+    )
+
+
+def _nothing_left(move: VolumeMove) -> str:
+    """What can be done if somebody has deleted the volume that was to stay."""
+    return (
+        f"volume {move.told.volume} was deleted in EC2 by somebody else, so the claim has no data "
+        "any more: restore a snapshot of it into another claim, and remove this VolumeMove's "
+        "finalizer"
+    )
+
+
+def _copy_gone(move: VolumeMove) -> str:
+    """What can be done if somebody has deleted the copy once the old claim is gone."""
+    told, source, new = move.told, move.source, move.persistent_volume_name
+    zone = told.plan.target.zone if told.plan else ""
+    return (
+        f"the new volume {told.volume} was deleted in EC2: create a volume in zone {zone} from "
+        f"snapshot {told.snapshot}, and PersistentVolume {new} of it, as status.persistentVolume "
+        f"says; PersistentVolume {source.persistent_volume} keeps the old volume "
+        f"{source.volume_id}"
+    )
