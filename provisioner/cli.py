@@ -64,6 +64,7 @@ _EXTRAS = {
 # Commands that the others need not load, for a start that stays short.
 _LATE = {
     "conformance": "provisioner.conformance.commands",
+    "copy-files": "provisioner.copying.commands",
     "ebs": "provisioner.inspect.commands",
 }
 
@@ -77,7 +78,9 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _LATE:
-            late: click.Command = getattr(import_module(_LATE[cmd_name]), cmd_name)
+            late: click.Command = getattr(
+                import_module(_LATE[cmd_name]), cmd_name.replace("-", "_")
+            )
             return late
         if cmd_name not in _EXTRAS:
             return super().get_command(ctx, cmd_name)
@@ -202,6 +205,11 @@ def commands() -> None:
     help="Alpha: give claims other volumes with the same data, as VolumeMoves ask.",
 )
 @click.option(
+    "--copy-image",
+    default="",
+    help="Image of the pods that copy files for VolumeMoves: this controller's own.",
+)
+@click.option(
     "--volume-costs/--no-volume-costs",
     default=False,
     show_default=True,
@@ -236,6 +244,7 @@ def controller(
     initialize_nodes: bool,
     release_dead_nodes: bool,
     volume_moves: bool,
+    copy_image: str,
     volume_costs: bool,
     log_format: str,
     log_level: str,
@@ -267,6 +276,7 @@ def controller(
         initialize_nodes=initialize_nodes,
         release_dead_nodes=release_dead_nodes,
         volume_moves=volume_moves,
+        copy_image=copy_image,
         volume_costs=volume_costs,
     )
     from provisioner.controller import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second

@@ -39,6 +39,7 @@ class Settings:
     release_dead_nodes: bool = False
     initialize_nodes: bool = False
     volume_moves: bool = False
+    copy_image: str = ""  # "" for none: files are not copied
     volume_costs: bool = False
     volume_costs_interval_s: float = 3600.0
     drain_s: float = 25.0  # longer than EC2 may take to answer a call
