@@ -279,6 +279,10 @@ def controller(
         copy_image=copy_image,
         volume_costs=volume_costs,
     )
+    _run(settings)
+
+
+def _run(settings: Settings) -> None:
     from provisioner.controller import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 
     try:

@@ -39,6 +39,9 @@ PENDING_SETTINGS = f"{OUR_PREFIX}snapshot-wishes"
 HELD_FOR_MOVE = f"{OUR_PREFIX}held-for-move"
 # On one that a move has set to Retain before its claim is exchanged: the policy that it had.
 POLICY_BEFORE_MOVE = f"{OUR_PREFIX}policy-before-move"
+# PersistentVolume, claim and pod of a copy of files: the VolumeMove that it is made for. On a
+# PersistentVolume as annotation "from NAMESPACE/NAME" or "to …", on the others as label, its UID.
+COPY_OF = f"{OUR_PREFIX}copy-of"
 # VolumeAttachment: the volume's id, so that a detach works when its PersistentVolume is gone.
 VOLUME_ID = f"{OUR_PREFIX}volume-id"
 # Node: "z9.large 28 shared", if the instance type is not in our table; read by the node plugin.
@@ -56,6 +59,8 @@ LED_SINCE = f"{OUR_PREFIX}led-since"
 MADE_FROM = f"{OUR_PREFIX}made-from"
 # "true": other instances can have the volume attached at the same time.
 MULTI_ATTACH = f"{OUR_PREFIX}multi-attach"
+# "true": nobody may write to it, whatever a pod asks for: its files are being copied for a VolumeMove.
+READ_ONLY = f"{OUR_PREFIX}read-only"
 # The instance on which the device's name is valid.
 INSTANCE_ID = f"{OUR_PREFIX}instance-id"
 

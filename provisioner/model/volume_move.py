@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from provisioner.model.copy_report import CopyReport
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import OUR_PREFIX
 
@@ -32,6 +33,7 @@ class Phase(StrEnum):
     HELD = "Held"
     SNAPSHOTTING = "Snapshotting"
     CREATING = "Creating"
+    COPYING = "Copying"
     SWAPPING = "Swapping"
     CLEANING = "Cleaning"
     DONE = "Done"
@@ -61,15 +63,20 @@ STAGES: Mapping[Phase, Stage] = {
         "The volume is attached to no node any more, once the pods that have it have ended. With "
         "`ScaleDown`, their owners are scaled down. If the volume stays (`form` alone), its "
         "PersistentVolume is set to Retain in the end.",
-        (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
+        (Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
         "A snapshot of the detached volume is taken.",
         (Phase.CREATING, Phase.ABORTING),
     ),
     Phase.CREATING: Stage(
-        "The new volume is created from the snapshot and compared with the plan. Its "
-        "PersistentVolume is reserved for the claim.",
+        "The new volume is created from the snapshot (empty, if files are copied) and compared "
+        "with the plan. Its PersistentVolume is reserved for the claim.",
+        (Phase.SWAPPING, Phase.COPYING, Phase.ABORTING),
+    ),
+    Phase.COPYING: Stage(
+        "Only for a smaller size or another file system: a pod copies the files and compares them "
+        "by checksum. Then the pod and its objects are deleted, and both volumes are detached.",
         (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SWAPPING: Stage(
@@ -96,14 +103,16 @@ STAGES: Mapping[Phase, Stage] = {
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
 # From these, the claim still has its old volume whatever becomes of the move.
-ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING})
+ABORTABLE = frozenset(
+    {Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.COPYING}
+)
 
 
 class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec.to``; what is not said stays as it is.
 
-    ``size``: a quantity, "" for the same; ``form``: "csi" for a PersistentVolume of the in-tree
-    plugin that is to become one of the driver.
+    ``size``: a quantity, "" for the same; ``fs_type``: of the new file system; ``form``: "csi" for
+    a PersistentVolume of the in-tree plugin that is to become one of the driver.
     """
 
     zone: str = ""
@@ -111,12 +120,13 @@ class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     encrypted: bool | None = None
     kms_key_id: str = ""
     size: str = ""
+    fs_type: str = ""
     form: str = ""
 
     @property
     def asks_for_another_volume(self) -> bool:
         """Whether more is asked for than another PersistentVolume of the same volume."""
-        asked = (self.zone, self.storage_class_name, self.kms_key_id, self.size)
+        asked = (self.zone, self.storage_class_name, self.kms_key_id, self.size, self.fs_type)
         return any(asked) or self.encrypted is not None
 
 
@@ -160,19 +170,22 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     encrypted: bool = False
     kms_key_id: str | None = msgspec.field(default=None, name="kmsKeyID")
     storage_class_name: str = ""
+    fs_type: str = ""
 
 
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status.plan``.
 
-    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``pods``: those
-    that stop; ``stops``: which owners of theirs the move scales down, in sentences; ``notes``: what
-    a human should know first.
+    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one;
+    ``copies_files``: a pod copies files into an empty volume; ``pods``: those that stop; ``stops``:
+    which owners of theirs the move scales down, in sentences; ``notes``: what a human should know
+    first.
     """
 
     source: Shape = Shape()
     target: Shape = Shape()
     keeps_volume: bool = False
+    copies_files: bool = False
     pods: list[str] = []
     stops: list[str] = []
     notes: list[str] = []
@@ -223,6 +236,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
             None if the volume stays.
         persistent_volume: the new PersistentVolume, frozen with the plan.
         volume: the id of the new volume, or of the one that stays.
+        copied: how files were copied, once they are.
         consumers: the owners of pods that are scaled down.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
@@ -239,6 +253,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     request: dict[str, Any] | None = None
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
+    copied: CopyReport | None = None
     consumers: list[MoveConsumer] = []
     claim: str = ""
     phase_since: str = ""
@@ -281,6 +296,12 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         """Whether its plan makes another PersistentVolume of the same volume."""
         plan = self.told.plan
         return plan is not None and plan.keeps_volume
+
+    @property
+    def copies_files(self) -> bool:
+        """Whether its plan has a pod copy files into an empty volume."""
+        plan = self.told.plan
+        return plan is not None and plan.copies_files
 
     @property
     def persistent_volume_name(self) -> str:

@@ -35,8 +35,8 @@ _LONGEST_NAME = 253
 _ROOM_FOR_ENDING = 20
 NO_CHANGE = MoveTarget()
 _SAY_WHAT = (
-    "say what is to change: --to-zone, --to-class, --encrypted, --kms-key, --size or --form; "
-    "without any argument, moves are listed"
+    "say what is to change: --to-zone, --to-class, --encrypted, --kms-key, --size, --fs-type or "
+    "--form; without any argument, moves are listed"
 )
 _OTHER_KINDS = frozenset(
     {"sts", "statefulset", "statefulsets", "deploy", "deployment", "deployments", "pod", "pods"}
@@ -113,6 +113,7 @@ def target(
     form: str | None,
     *,
     encrypted: bool,
+    fs_type: str | None = None,
 ) -> MoveTarget:
     """What is to change, of options; None for those that were not given.
 
@@ -131,6 +132,7 @@ def target(
         encrypted=True if encrypted else None,
         kms_key_id=kms_key or "",
         size=size or "",
+        fs_type=fs_type or "",
         form=form or "",
     )
 
@@ -310,6 +312,7 @@ def described(to: MoveTarget) -> str:
         "encrypted": "encrypted",
         "kmsKeyId": "key {}",
         "size": "size {}",
+        "fsType": "file system {}",
         "form": "CSI form",
     }
     said = to_json(to)

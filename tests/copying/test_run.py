@@ -67,7 +67,7 @@ def picture(folder: Path) -> dict[bytes, Any]:
             *(status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns),
             status.st_nlink if is_file else 0,
             path.read_bytes() if is_file else "",
-            os.readlink(path) if path.is_symlink() else "",
+            str(path.readlink()) if path.is_symlink() else "",
         )
     return found
 

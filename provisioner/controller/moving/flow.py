@@ -16,6 +16,7 @@ from structlog.contextvars import bind_contextvars
 from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
@@ -56,6 +57,7 @@ class Mover:
         self._driver = services.settings.driver
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
+        self._copier = Copier(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
@@ -66,6 +68,7 @@ class Mover:
             Phase.HELD: self._hold,
             Phase.SNAPSHOTTING: self._take_snapshot,
             Phase.CREATING: self._create,
+            Phase.COPYING: self._copy,
             Phase.SWAPPING: self._swap,
             Phase.CLEANING: self._clean,
             Phase.DONE: self._keep_source,
@@ -144,6 +147,7 @@ class Mover:
     def _forget(self, uid: str) -> None:
         self._snapshots.forget(uid)
         self._volumes.forget(uid)
+        self._copier.forget(uid)
 
     # -- the plan
 
@@ -185,6 +189,8 @@ class Mover:
         name = claim.spec.volume_name if claim is not None else ""
         found = await self._record.persistent_volume(name)
         volume_id = found.volume_id(self._driver) if found is not None else None
+        volume = await self._services.volume_reads.volume(volume_id) if volume_id else None
+        document = await self._record.volume_document(name)
         class_name = plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
@@ -193,8 +199,8 @@ class Mover:
             move=move,
             claim=claim,
             persistent_volume=found,
-            document=await self._record.volume_document(name),
-            volume=await self._services.volume_reads.volume(volume_id) if volume_id else None,
+            document=document,
+            volume=volume,
             class_name=class_name,
             storage_class=storage_class,
             read_class=_read(storage_class) if storage_class is not None else None,
@@ -202,6 +208,7 @@ class Mover:
             others=self._caches.moves.keyed("claim", move.claim_key),
             consumers=consumers,
             namesakes={each.name for each in named} - {name} if volume_id else (),
+            copy_refused=await self._copier.why_not(move, document, volume),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
         )
@@ -237,6 +244,10 @@ class Mover:
                 return await self._abort(move, step)
             case phase_rules.GoOn() if move.keeps_volume:
                 return await self._begin_swap_of_form(move, old)
+            case phase_rules.GoOn() if move.copies_files:
+                await self._record.advance(move, Phase.CREATING)
+                self._volumes.begin(move.uid)
+                return AGAIN
             case phase_rules.GoOn():
                 await self._record.advance(move, Phase.SNAPSHOTTING)
                 self._snapshots.begin(move.uid)
@@ -357,8 +368,42 @@ class Mover:
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
-        await self._write_swap(move, claim, old, volume=volume_id)
+        if move.copies_files:
+            await self._record.advance(move, Phase.COPYING, volume=volume_id)
+            self._copier.begin(move.uid)
+        else:
+            await self._write_swap(move, claim, old, volume=volume_id)
         return AGAIN
+
+    async def _copy(self, move: VolumeMove) -> Next:
+        """Have a pod copy the files; whoever uses the claim meanwhile has it thrown away."""
+        source = _source(move)
+        claim = await self._record.claim(move)
+        broken = phase_rules.broken(source, claim)
+        old = await self._record.persistent_volume(source.persistent_volume)
+        if broken is not None or claim is None or old is None:
+            return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
+        if not _is_held(move, old):
+            why = "the old volume was not held any more, so the copy may be too old"
+            return await self._abort(move, phase_rules.Undo(why))
+        stopping = await self._stop_before_swap(move)
+        if stopping is not None:
+            return stopping
+        step = await self._copier.advance(move)
+        if isinstance(step, phase_rules.GoOn):
+            step = phase_rules.next_copied_step(move, await self._in_use(move, old))
+        match step:
+            case None:
+                return AGAIN
+            case phase_rules.Await(message=message):
+                return await self._wait(move, message)
+            case phase_rules.Undo():
+                return await self._abort(move, step)
+            case phase_rules.GoOn():
+                await self._write_swap(move, claim, old)
+                return AGAIN
+            case _:
+                assert_never(step)
 
     # -- the swap: it goes on to its end
 
@@ -434,7 +479,12 @@ class Mover:
         source, move = _source(move), await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(_LOOK_AGAIN_S)
-        if not move.keeps_volume:
+        if self._copier.may_come(move) and _phase_age_s(move) < _LATEST_REQUEST_S:
+            return Later(_LOOK_AGAIN_S)
+        left = await self._copier.remove(move) if move.copies_files else None
+        if left is not None:
+            return await self._wait(move, left.message)
+        if move.told.snapshot:
             await self._snapshots.delete(move.told.snapshot)
         old = await self._record.persistent_volume(source.persistent_volume)
         await self._record.let_go(move, old)
@@ -477,8 +527,11 @@ class Mover:
         return f"PersistentVolume {old.name} was deleted; the volume stays"
 
     async def _undo(self, move: VolumeMove) -> Next:
-        """Pods first: the claim has its volume, and may be used at once."""
+        """Pods first: the claim has its volume, and may be used once no copy has it any more."""
         source = _source(move)
+        left = await self._copier.remove(move) if move.copies_files else None
+        if left is not None:
+            return await self._wait(move, f"{move.told.message}; {left.message}")
         old = await self._record.persistent_volume(source.persistent_volume)
         policy = form_rules.policy_before(old) if old is not None else ""
         await self._record.let_go(move, old, policy)
@@ -491,9 +544,12 @@ class Mover:
         waits = await self._volumes.undo(move)
         if waits is not None:
             return waits
-        waits = await self._snapshots.delete_new(move.uid, move.told.snapshot)
-        if waits is not None:
-            return waits
+        if self._copier.may_come(move) and _phase_age_s(move) < _LATEST_REQUEST_S:
+            return Later(_LOOK_AGAIN_S)
+        if not move.copies_files:
+            waits = await self._snapshots.delete_new(move.uid, move.told.snapshot)
+            if waits is not None:
+                return waits
         await self._record.advance(move, Phase.ABORTED, move.told.message)
         return AGAIN
 
