@@ -51,8 +51,8 @@ os.chmod("deep", 0o2777)
 os.setxattr("plain", "user.note", b"kept")
 os.setxattr("deep", "user.note", b"of a folder")
 os.setxattr("-n", "security.capability", bytes.fromhex("0100000200040000000000000000000000000000"))
-acl = bytes.fromhex("02000000010006ffffffff0200060039300000040004ffffffff100006ffffffff20000400000000")
-acl = acl[:36] + bytes.fromhex("20000400ffffffff")
+acl = "02000000 01000600ffffffff 0200060039300000 04000400ffffffff 10000600ffffffff"
+acl = bytes.fromhex(acl + " 20000400ffffffff")
 os.setxattr(".hidden", "system.posix_acl_access", acl)
 for path, folders, names in os.walk(".", topdown=False):
     for name in [*names, *folders]:
