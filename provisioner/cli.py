@@ -1,6 +1,7 @@
 """The command line: argv and environment are read here and nowhere else."""
 
 import asyncio
+import os
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -207,7 +208,7 @@ def commands() -> None:
 @click.option(
     "--copy-image",
     default="",
-    help="Image of the pods that copy files for VolumeMoves: this controller's own.",
+    help="Image of the pods that copy files for VolumeMoves.  [default: that of this pod]",
 )
 @click.option(
     "--volume-costs/--no-volume-costs",
@@ -277,9 +278,16 @@ def controller(
         release_dead_nodes=release_dead_nodes,
         volume_moves=volume_moves,
         copy_image=copy_image,
+        own_pod=_own_pod(),
         volume_costs=volume_costs,
     )
     _run(settings)
+
+
+def _own_pod() -> str:
+    """``namespace/name``, of which manifests/deployment.yaml tells us; "" outside of a pod."""
+    namespace, name = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
+    return f"{namespace}/{name}" if namespace and name else ""
 
 
 def _run(settings: Settings) -> None:

@@ -23,7 +23,7 @@ _OF_ALL = (
 OF_ALL = frozenset(_OF_ALL.split())
 NO_IMAGE = (
     "a smaller size or another file system means that a pod copies the files, and this controller "
-    "does not know the pod's image: set its option --copy-image"
+    "does not know the pod's image, as it runs in no pod: set its option --copy-image"
 )
 
 

@@ -20,13 +20,15 @@ from provisioner.controller.moving.record import (
 )
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
-from provisioner.kube.resources import CLAIMS, CONTROLLED_PODS, COPY_PODS, PODS
+from provisioner.kube.resources import CLAIMS, CONTROLLED_PODS, COPY_PODS, PODS, Resource
 from provisioner.model.copy_pod import CopyPod
 from provisioner.model.document import Document
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
+
+_POD_DOCUMENTS = Resource("", "v1", PODS.plural, PODS.kind, Document)
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +39,7 @@ class Copier:
     def __init__(self, services: Services, record: MoveRecord) -> None:
         self._client = services.client
         self._caches = services.caches
-        self._image = services.settings.copy_image
+        self._settings = services.settings
         self._record = record
         # Of these it is certain that nothing was sent that is not known.
         self._certain: set[str] = set()
@@ -60,9 +62,10 @@ class Copier:
         """Why no pod can copy the files, in one sentence; "" if one can, or if none has to."""
         if old is None or volume is None or not copy_plan_rules.is_asked(move, volume, old):
             return ""
-        if not self._image:
+        image = await self._image()
+        if not image:
             return copy_plan_rules.NO_IMAGE
-        body, namespace = rules.pod_body(move, self._image), move.metadata.namespace
+        body, namespace = rules.pod_body(move, image), move.metadata.namespace
         try:
             with suppress_exists():
                 await self._client.create(COPY_PODS, body, namespace, dry_run=True)
@@ -74,6 +77,14 @@ class Copier:
                 "(Pod Security level baseline, ResourceQuota) for the time of the move"
             )
         return ""
+
+    async def _image(self) -> str:
+        """The image with which files are copied, "" if it is not known."""
+        if self._settings.copy_image or not self._settings.own_pod:
+            return self._settings.copy_image
+        namespace, _, name = self._settings.own_pod.partition("/")
+        own = await find(self._client, _POD_DOCUMENTS, name, namespace)
+        return rules.image_of(own) if own is not None else ""
 
     async def advance(self, move: VolumeMove) -> Await | GoOn | Undo | None:
         """Take one step.
@@ -101,7 +112,7 @@ class Copier:
             case rules.MakeClaim(end=end):
                 await self._make_claim(move, end, seen.volumes)
             case rules.MakePod():
-                body = rules.pod_body(move, self._image)
+                body = rules.pod_body(move, await self._image())
                 with suppress_exists():
                     await self._client.create(COPY_PODS, body, move.metadata.namespace)
             case rules.RemovePod() if seen.pod is not None:

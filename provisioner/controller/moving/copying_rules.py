@@ -128,6 +128,12 @@ def pod_body(move: VolumeMove, image: str) -> Json:
     }
 
 
+def image_of(controller: Document) -> str:
+    """The image of the controller's own pod, "" if no container is that of the controller."""
+    containers = controller.spec.get("containers") or ()
+    return next((str(c["image"]) for c in containers if c.get("name") == "controller"), "")
+
+
 def _container(image: str) -> Json:
     return {
         "name": _CONTAINER,
