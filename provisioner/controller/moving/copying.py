@@ -26,7 +26,7 @@ from provisioner.model.document import Document
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
-from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
+from provisioner.model.volume_move import Phase, VolumeMove
 
 _POD_DOCUMENTS = Resource("", "v1", PODS.plural, PODS.kind, Document)
 
@@ -156,7 +156,7 @@ class Copier:
         ]
 
     async def _make_volume(self, move: VolumeMove, end: str) -> Undo | None:
-        source = move.told.source or MoveSource()
+        source = move.source
         old = await self._record.volume_document(source.persistent_volume)
         new = await self._record.volume_document(move.persistent_volume_name)
         if old is None or new is None:

@@ -20,7 +20,7 @@ from provisioner.model.document import Document
 from provisioner.model.names import COPY_OF
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.sentences import listed
-from provisioner.model.volume_move import API_VERSION, KIND, MoveSource, VolumeMove
+from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
 
 Json = dict[str, Any]
 FROM, TO = "from", "to"
@@ -255,7 +255,7 @@ def came(move: VolumeMove, strangers: Sequence[Use]) -> Undo | None:
 
 def _taken(move: VolumeMove, seen: Seen) -> Undo | None:
     """Whether something of another has the name of one of ours."""
-    source = move.told.source or MoveSource()
+    source = move.source
     named = {FROM: source.volume_id, TO: move.told.volume}
     found: list[tuple[str, str, bool]] = []
     for end in ENDS:

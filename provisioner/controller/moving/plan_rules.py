@@ -17,6 +17,7 @@ from provisioner.controller.moving import (
     copy_plan_rules,
     form_rules,
     interference_rules,
+    warm_rules,
 )
 from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
@@ -149,13 +150,16 @@ def _plan(facts: Facts, old: Document, volume: Volume, read_class: ReadClass) ->
     if refused is not None:
         return refused
     copying = copy_plan_rules.notes(facts.move.metadata.namespace) if copies else []
+    warms = not copies and warm_rules.is_worth_it(facts.move, volume)
+    warming = [warm_rules.NOTE] if warms else []
     return MovePlan(
         source=before,
         target=target,
         copies_files=copies,
+        warms=warms,
         pods=_stopping(facts),
         stops=_stops(facts),
-        notes=[*_notes(facts, before, target), *copying],
+        notes=[*_notes(facts, before, target), *copying, *warming],
     )
 
 
