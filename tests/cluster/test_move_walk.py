@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
+from tests.cluster.move_copy_stories import MoveCopies, MoveTooSmall
 from tests.cluster.move_owner_stories import (
     MoveFought,
     MoveScalesDown,
@@ -33,12 +34,12 @@ from tests.cluster.walk_world import World
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of five stories all three.
+# each of six stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveCopies)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -71,6 +72,8 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveScalesDownByCommand,
         MoveFought,
         MoveUnderTwoOwners,
+        MoveCopies,
+        MoveTooSmall,
     ],
     ids=lambda k: k.__name__,
 )
