@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from provisioner.sandbox.installed.archive import read
+from provisioner.sandbox.real_node import requirements
 from provisioner.sandbox.real_node.file_pods import pod
+from provisioner.sandbox.up import Sandbox
 from tests.cluster import real_pods
 from tests.cluster.background import Background
 from tests.cluster.cluster import PVS, Cluster, Json
@@ -92,8 +94,22 @@ open("/dev/termination-log", "w").write(json.dumps(told))
 
 
 @pytest.fixture(scope="module")
+def real() -> Iterator[Background]:
+    """A sandbox whose nodes all run pods really, as the scheduler chooses that of a copy."""
+    if why := requirements.missing():
+        pytest.skip(why)
+    start = Sandbox.start(
+        nodes=0, zones=1, real_nodes=2, latency="none", throttle="none", controller=False
+    )
+    with Background(start) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The image of this checkout."""
+    if why := requirements.missing():
+        pytest.skip(why)
     path = tmp_path_factory.mktemp("image") / "image.tar"
     path.write_bytes(checkout.build().archive.data)
     return path
