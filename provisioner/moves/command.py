@@ -21,7 +21,7 @@ from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import VOLUME_MOVES
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.sentences import printable
-from provisioner.model.volume_move import MoveTarget, Phase, VolumeMove
+from provisioner.model.volume_move import Phase, VolumeMove
 from provisioner.moves import list_words, plan_words, progress_words, wish_rules
 from provisioner.moves.display import Display
 from provisioner.moves.follow import Follower
@@ -88,6 +88,16 @@ def _change_options(command: Function) -> Function:
 @click.argument("words", nargs=-1, metavar="[[pvc] [NAMESPACE/]NAME]", shell_complete=_CLAIM)
 @_change_options
 @click.option(
+    "--restart",
+    is_flag=True,
+    help="Evict the pods that use the claim; those in their place start with the new volume.",
+)
+@click.option(
+    "--without-hold",
+    is_flag=True,
+    help="Restart them also where no webhook holds those in their place back.",
+)
+@click.option(
     "--scale-down",
     is_flag=True,
     help="Scale the owners of the pods that use the claim down, and back afterwards.",
@@ -104,20 +114,7 @@ def _change_options(command: Function) -> Function:
 @click.option("--list", "listing", is_flag=True, help="List the moves that there are.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
 @cluster_options
-def move(
-    *,
-    words: tuple[str, ...],
-    to: MoveTarget,
-    scale_down: bool,
-    keep_source: str | None,
-    dry_run: bool,
-    yes: bool,
-    resume: str | None,
-    abort: str | None,
-    listing: bool,
-    output: str,
-    target: KubeTarget,
-) -> None:
+def move(*, output: str, target: KubeTarget, **same: Any) -> None:
     """Give a claim another volume with the same data: a VolumeMove, which is alpha.
 
     The plan is shown first, and you are asked. Then the controller carries the move out; the
@@ -127,18 +124,8 @@ def move(
     Exit code 0: done, aborted with --abort, planned with --dry-run, or listed; 1: refused, undone,
     or something else is in the way.
     """
-    given = Given(
-        words=words,
-        to=to,
-        scale_down=scale_down,
-        keep_source=keep_source,
-        yes=yes,
-        dry_run=dry_run,
-        resume=resume,
-        abort=abort,
-        listing=listing,
-        as_json=output == "json",
-    )
+    # ``same``: the options that Given has under the same name, and takes as they are.
+    given = Given(**same, as_json=output == "json")
     try:
         _run(target, given)
     except ValueError as error:
@@ -161,6 +148,8 @@ def _run(target: KubeTarget, given: Given) -> None:
                 given.to,
                 given.keep_source or "",
                 scale_down=given.scale_down,
+                restart=given.restart,
+                without_hold=given.without_hold,
             )
             _move(target, wish, given)
 

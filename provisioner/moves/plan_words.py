@@ -73,7 +73,7 @@ def _stops(move: VolumeMove, plan: MovePlan, stops: Sequence[str], width: int) -
     if plan.copies_files:
         long = "a new volume, copying and comparing all files, and the exchange take"
     yield from wrapped(f"{what} {listed(pods, 'and')} {verb} for as long as {long}.", width=width)
-    if move.scales_down:
+    if move.stops_pods:
         yield from _part("The move stops them:", plan.stops, width)
         return
     yield "The move waits until you stop them:"

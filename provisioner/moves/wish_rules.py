@@ -22,6 +22,7 @@ from provisioner.model.volume_move import (
     API_VERSION,
     ENDS,
     KIND,
+    ConsumerWish,
     MoveTarget,
     Phase,
     StopPolicy,
@@ -59,6 +60,8 @@ class Given:
     words: tuple[str, ...] = ()
     to: MoveTarget = NO_CHANGE
     scale_down: bool = False
+    restart: bool = False
+    without_hold: bool = False
     keep_source: str | None = None
     yes: bool = False
     dry_run: bool = False
@@ -72,7 +75,9 @@ class Given:
 class Wish:
     """What is to become of a claim.
 
-    ``keep_source``: "" if it was not said; ``scale_down``: the move ends the pods that use it.
+    ``keep_source``: "" if it was not said; ``scale_down``: the move scales the owners of the pods
+    that use it; ``restart``: it evicts the pods, ``without_hold`` also where no webhook holds those
+    in their place back.
     """
 
     namespace: str
@@ -80,6 +85,8 @@ class Wish:
     to: MoveTarget
     keep_source: str = ""
     scale_down: bool = False
+    restart: bool = False
+    without_hold: bool = False
 
     @property
     def claim_key(self) -> str:
@@ -171,6 +178,8 @@ def _wishes(given: Given) -> list[str]:
     there = {
         " ".join(map(printable, given.words)): bool(given.words),
         "what is to change": given.to != NO_CHANGE,
+        "--restart": given.restart,
+        "--without-hold": given.without_hold,
         "--scale-down": given.scale_down,
         "--keep-source": given.keep_source is not None,
         "--yes": given.yes,
@@ -187,6 +196,12 @@ def _check_move(given: Given) -> None:
         raise ValueError(f"claims are moved one by one, no {kind}: name a claim, such as pvc/data")
     if given.to == NO_CHANGE:
         raise ValueError(_SAY_WHAT)
+    if given.scale_down and given.restart:
+        raise ValueError(
+            "--restart and --scale-down exclude each other: give the one that you mean"
+        )
+    if given.without_hold and not given.restart:
+        raise ValueError("--without-hold is for --restart alone: leave it out")
     if given.dry_run and given.yes:
         raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")
     if given.keep_source is not None and not _HOURS.fullmatch(given.keep_source):
@@ -217,7 +232,12 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
 
 def _consumers(wish: Wish) -> Json:
     """``spec.consumers``, only if it is said: an older CRD does not know it."""
-    return {"consumers": {"policy": StopPolicy.SCALE_DOWN.value}} if wish.scale_down else {}
+    if wish.scale_down:
+        return {"consumers": {"policy": StopPolicy.SCALE_DOWN.value}}
+    if not wish.restart:
+        return {}
+    without = {"withoutHold": True} if wish.without_hold else {}
+    return {"consumers": {"policy": StopPolicy.RESTART.value} | without}
 
 
 def plan_name(wish: Wish, token: str) -> str:
@@ -255,8 +275,8 @@ def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
     return _asked(move.spec) == _asked(spec)
 
 
-def _asked(spec: VolumeMoveSpec) -> tuple[str, MoveTarget, StopPolicy, bool]:
-    return spec.claim_name, spec.to, spec.consumers.policy, spec.dry_run
+def _asked(spec: VolumeMoveSpec) -> tuple[str, MoveTarget, ConsumerWish, bool]:
+    return spec.claim_name, spec.to, spec.consumers, spec.dry_run
 
 
 def has_ended(move: VolumeMove) -> bool:
@@ -290,11 +310,11 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
             f"VolumeMove {move.key} is moving this claim already, and to something else "
             f"({what}): wait for its end, or abort it with --abort {move.name}"
         )
-    if wish.scale_down and not move.scales_down:
+    option = "--scale-down" if wish.scale_down else "--restart"
+    if (wish.scale_down and not move.scales_down) or (wish.restart and not move.restarts):
         return (
-            f"VolumeMove {move.key} is moving this claim already, and waits until its pods are "
-            "stopped by somebody: leave --scale-down out to follow it, or abort it with --abort "
-            f"{move.name}"
+            f"VolumeMove {move.key} is moving this claim already, and {_how(move)}: leave {option} "
+            f"out to follow it, or abort it with --abort {move.name}"
         )
     if wish.keep_source and move.spec.keep_source != wish.keep_source:
         return (
@@ -302,6 +322,12 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
             f"{move.spec.keep_source}: leave --keep-source out to follow it"
         )
     return None
+
+
+def _how(move: VolumeMove) -> str:
+    if move.stops_pods:
+        return "restarts its pods" if move.restarts else "scales the owners of its pods down"
+    return "waits until its pods are stopped by somebody"
 
 
 def described(to: MoveTarget) -> str:

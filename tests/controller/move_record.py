@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.phase_rules import Use
+from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.model.document import Document
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import Phase, VolumeMove
@@ -49,7 +49,7 @@ class FakeRecord:
         self.created.append(body)
 
     async def announce(
-        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+        self, move: VolumeMove, message: str, *, reason: str, warning: bool, **fields: Any
     ) -> Any:
         self.announced.append(f"{warning} {message}")
         return await self.write(move, {"message": message, **fields})

@@ -206,7 +206,26 @@ async def test_with_form_the_move_asks_for_csi(cluster: FakeCluster, run: Run):
     assert [each["spec"]["to"] for each in cluster.bodies] == [{"form": "csi"}] * 2
 
 
-@pytest.mark.parametrize("words", [("--form", "csi"), (*TO_B, "--scale-down")])
+async def test_with_restart_the_move_evicts_the_pods_and_nobody_is_told_to_start_them(
+    cluster: FakeCluster, run: Run
+):
+    stops = "StatefulSet web: pod web-1 is evicted, and the one in its place starts after the swap"
+    plan = PLANNED["plan"] | {"pods": ["web-1"], "stops": [stops]}
+    cluster.plan = PLANNED | {"plan": plan}
+    cluster.way[0] = cluster.plan
+    done = await run(CLAIM, *TO_B, "--restart", "--without-hold", "--yes")
+
+    assert done.exit_code == 0, done.output
+    asked = {"policy": "Restart", "withoutHold": True}
+    assert all(each["spec"]["consumers"] == asked for each in cluster.bodies)
+    assert " ".join(stops.split()) in " ".join(done.stdout.split())
+    assert cluster.asked("GET", "pods") == []
+    assert "start its pods again" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("--form", "csi"), (*TO_B, "--scale-down"), (*TO_B, "--restart")]
+)
 async def test_an_option_that_an_older_crd_does_not_know_is_refused_before_anything_is_made(
     words: tuple[str, ...], cluster: FakeCluster, run: Run
 ):
@@ -220,14 +239,16 @@ async def test_an_option_that_an_older_crd_does_not_know_is_refused_before_anyth
     assert (await run(CLAIM, *TO_B, "--yes")).exit_code == 0
 
 
-async def test_a_move_that_waits_for_somebody_is_not_taken_for_one_that_scales_down(
-    cluster: FakeCluster, run: Run
+@pytest.mark.parametrize("option", ["--scale-down", "--restart"])
+async def test_a_move_that_waits_for_somebody_is_not_taken_for_one_that_stops_pods(
+    option: str, cluster: FakeCluster, run: Run
 ):
     cluster.put("other", {"phase": "Held"})
-    done = await run(CLAIM, *TO_B, "--scale-down", "--yes")
+    done = await run(CLAIM, *TO_B, option, "--yes")
 
     assert (done.exit_code, cluster.bodies) == (1, [])
-    assert "leave --scale-down out to follow it" in done.stderr
+    assert "waits until its pods are stopped by somebody" in done.stderr
+    assert f"leave {option} out to follow it" in done.stderr
 
 
 async def test_who_scales_down_and_who_waits_name_two_moves(cluster: FakeCluster):
@@ -235,7 +256,11 @@ async def test_who_scales_down_and_who_waits_name_two_moves(cluster: FakeCluster
     waits, scales = Wish(NAMESPACE, "data", to), Wish(NAMESPACE, "data", to, scale_down=True)
     made = wish_rules.body(waits, "mine")
 
-    assert wish_rules.name_of(waits, "u", ()) != wish_rules.name_of(scales, "u", ())
+    restarts = Wish(NAMESPACE, "data", to, restart=True)
+    weakly = Wish(NAMESPACE, "data", to, restart=True, without_hold=True)
+    all_of_them = (waits, scales, restarts, weakly)
+
+    assert len({wish_rules.name_of(each, "u", ()) for each in all_of_them}) == 4
     assert wish_rules.is_made_of(msgspec.convert(made, VolumeMove), made)
     assert not wish_rules.is_made_of(
         msgspec.convert(made, VolumeMove), wish_rules.body(scales, "mine")
@@ -314,6 +339,9 @@ async def test_reviews_of_access_that_fail_stop_nobody(cluster: FakeCluster, run
         (("--abort", "a", *TO_B), "--abort takes the name of a VolumeMove alone"),
         (("--resume", "a", "--yes"), "leave --yes out"),
         (("--resume", "a", "--scale-down"), "leave --scale-down out"),
+        (("--abort", "a", "--restart"), "leave --restart out"),
+        ((CLAIM, *TO_B, "--restart", "--scale-down"), "exclude each other"),
+        ((CLAIM, *TO_B, "--scale-down", "--without-hold"), "--without-hold is for --restart"),
         ((CLAIM, *TO_B, "-o", "json"), "-o json is for the list"),
         (("sts/web", *TO_B), "claims are moved one by one, no sts"),
         (("node", "a", *TO_B), "this command is for claims, not for a node"),

@@ -2,11 +2,12 @@
 
 from datetime import UTC, datetime, timedelta
 
-from provisioner.controller.moving import consumer_rules, form_rules, phase_rules
-from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving import form_rules, phase_rules
 from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.creation import MoveVolumes
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.pods import consumer_rules
+from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next

@@ -14,12 +14,15 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
-from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving import form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.pods import consumer_rules
+from provisioner.controller.moving.pods.consumers import Consumers
+from provisioner.controller.moving.pods.restart_rules import Evict
+from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.moving.warming import Warming
@@ -43,6 +46,8 @@ _WORTH_TELLING_S = 10.0
 # After so long without a plan, the driver of the volume has no controller that moves.
 _UNTAKEN_S = 600.0
 _SLOWEST_S = 60.0
+# So long after the phase Held was written, webhooks have heard of it.
+_HEARD_S = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +62,7 @@ class Mover:
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
         self._copier = Copier(services, self._record)
+        self._restarts = Restarts(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
@@ -210,6 +216,7 @@ class Mover:
             copy_refused=await self._copier.why_not(move, document, volume),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
+            has_hold=await self._restarts.has_hold(namespace),
         )
 
     async def _begin(self, move: VolumeMove) -> Next:
@@ -234,6 +241,8 @@ class Mover:
         old = await self._record.persistent_volume(source.persistent_volume)
         if broken is not None or old is None:
             return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
+        if move.restarts and phase_age_s(move) < _HEARD_S:
+            return Later(_HEARD_S)
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
@@ -263,16 +272,24 @@ class Mover:
         return await self._wait(move, message)
 
     async def _stop_before_swap(self, move: VolumeMove) -> Next | None:
-        """Scale one owner of pods down, or abort if it does not stay so; None if all are."""
-        if not move.scales_down:
-            return None
-        match await self._consumers.stop(move):
+        """Have pods end, or abort if they do not stay away; None if nothing is left to do."""
+        match await self._stop(move):
             case consumer_rules.GiveUp(message=message):
                 return await self._abort(move, phase_rules.Undo(message))
-            case consumer_rules.ScaleDown():
+            case phase_rules.Await(message=message):
+                return await self._wait(move, message)
+            case consumer_rules.ScaleDown() | Evict():
                 return AGAIN
             case None:
                 return None
+
+    async def _stop(
+        self, move: VolumeMove
+    ) -> consumer_rules.ScaleDown | Evict | consumer_rules.GiveUp | phase_rules.Await | None:
+        """Scale one owner of pods down, or evict one pod, as the move says."""
+        if move.restarts:
+            return await self._restarts.stop(move)
+        return await self._consumers.stop(move) if move.scales_down else None
 
     async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
         """Who has the old volume. Attachments are asked for last: none comes once it is held."""
@@ -392,9 +409,6 @@ class Mover:
         if not _is_held(move, old):
             why = "the old volume was not held any more, so the copy may be too old"
             return await self._abort(move, phase_rules.Undo(why))
-        stopping = await self._stop_before_swap(move)
-        if stopping is not None:
-            return stopping
         step = await self._copier.advance(move)
         if isinstance(step, phase_rules.GoOn):
             step = phase_rules.next_copied_step(move, await self._in_use(move, old))
@@ -406,6 +420,9 @@ class Mover:
             case phase_rules.Undo():
                 return await self._abort(move, step)
             case phase_rules.GoOn():
+                stopping = await self._stop_before_swap(move)
+                if stopping is not None:
+                    return stopping
                 await self._write_swap(move, claim, old)
                 return AGAIN
             case _:
@@ -454,12 +471,11 @@ class Mover:
     async def _wait_for_swap(
         self, move: VolumeMove, uses: Sequence[phase_rules.Use], message: str
     ) -> Next:
-        """It cannot be aborted any more, so an owner that does not stay scaled down is named."""
-        stopped = await self._consumers.stop(move) if uses and move.scales_down else None
-        if isinstance(stopped, consumer_rules.ScaleDown):
+        """It cannot be aborted any more, so what does not stay away is named."""
+        stopped = await self._stop(move) if uses else None
+        if isinstance(stopped, consumer_rules.ScaleDown | Evict):
             return AGAIN
-        told = stopped.message if isinstance(stopped, consumer_rules.GiveUp) else message
-        return await self._wait(move, told)
+        return await self._wait(move, stopped.message if stopped is not None else message)
 
     async def _exchange(
         self, move: VolumeMove, step: phase_rules.ClaimStep, claim: Document | None

@@ -12,14 +12,9 @@ from msgspec import structs
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import (
-    consumer_rules,
-    copy_plan_rules,
-    form_rules,
-    interference_rules,
-    warm_rules,
-)
-from provisioner.controller.moving.consumer_rules import Consumer
+from provisioner.controller.moving import copy_plan_rules, form_rules, warm_rules
+from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
+from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
@@ -67,7 +62,7 @@ class Facts:
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
     claim; ``namesakes``: other PersistentVolumes that name the volume; ``copy_refused``: why no pod
     can copy its files, "" if one can or none has to; ``autoscalers`` and ``quotas``: those of the
-    namespace.
+    namespace; ``has_hold``: the webhook holds new pods of it back.
     """
 
     move: VolumeMove
@@ -85,6 +80,7 @@ class Facts:
     copy_refused: str = ""
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
+    has_hold: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,9 +288,14 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
 
 def _no_way(facts: Facts) -> Refuse | None:
     """Whether pods would not end, or the claim could not be created again."""
-    said, claim = None, facts.claim
-    if facts.move.scales_down:
+    said, claim, move = None, facts.claim, facts.move
+    if move.scales_down:
         said = consumer_rules.refused(facts.consumers)
+    elif move.restarts:
+        is_accepted = move.spec.consumers.without_hold
+        said = restart_rules.refused(facts.consumers) or restart_rules.not_held(
+            move.metadata.namespace, has_hold=facts.has_hold, is_accepted=is_accepted
+        )
     if said is None and claim is not None:
         old = interference_rules.asked(claim, claim.class_name, "")
         new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
@@ -309,6 +310,8 @@ def _stopping(facts: Facts) -> list[str]:
 
 
 def _stops(facts: Facts) -> list[str]:
+    if facts.move.restarts:
+        return restart_rules.stops(facts.consumers)
     return consumer_rules.stops(facts.consumers) if facts.move.scales_down else []
 
 
@@ -461,10 +464,12 @@ def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
             f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
             "are, so move these too"
         )
-    if not facts.move.scales_down:
+    notes += restart_rules.notes(facts.move, has_hold=facts.has_hold)
+    if not facts.move.stops_pods:
         notes += consumer_rules.notes(facts.consumers)
     if facts.claim is not None:
-        notes += interference_rules.notes(facts.consumers, facts.claim, facts.autoscalers)
+        scaled = () if facts.move.restarts else facts.consumers
+        notes += interference_rules.notes(scaled, facts.claim, facts.autoscalers)
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None

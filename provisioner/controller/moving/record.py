@@ -128,13 +128,11 @@ class MoveRecord:
         return await self.write(move, status)
 
     async def announce(
-        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+        self, move: VolumeMove, message: str, *, reason: str, warning: bool, **fields: Any
     ) -> VolumeMove:
         """Write what is done next and what it needs, and record it as an event."""
         written = await self.write(move, {"message": message, **fields})
-        self._events.record(
-            self.regarding(move), warning=warning, reason="MoveScaleDown", message=message
-        )
+        self._events.record(self.regarding(move), warning=warning, reason=reason, message=message)
         return written
 
     async def write(self, move: VolumeMove, status: Mapping[str, Any]) -> VolumeMove:

@@ -9,8 +9,8 @@ import pytest
 
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.moving import plan_rules, warm_rules
-from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.moving.plan_rules import Facts, Planned
+from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document

@@ -35,7 +35,7 @@ class FakeEc2:
         self.turns = Turns()
         self.taken: list[EbsSnapshot] = []
         self.refusal: Ec2Error | None = None
-        self.attachments = ON_A_NODE
+        self.attachments: tuple[InstanceAttachment, ...] = ON_A_NODE
 
     async def volume(self, _: str) -> Volume:
         return replace(a_volume(), attachments=self.attachments)
