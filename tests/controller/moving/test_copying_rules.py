@@ -89,7 +89,7 @@ def ended(report: CopyReport) -> CopyPod:
 
 
 def seen(**changes: Any) -> rules.Seen:
-    given = {
+    given: dict[str, Any] = {
         "volumes": {end: a_volume_of(end) for end in rules.ENDS},
         "claims": {end: a_claim_of(end) for end in rules.ENDS},
         "pod": None,
