@@ -161,7 +161,8 @@ class ConsumerWish(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec``.
 
-    ``warm``: snapshots are taken before pods stop; ``keep_source``: hours, as "168h".
+    ``warm``: snapshots are taken before pods stop; ``keep_source``: hours, as "168h";
+    ``moved_with``: names of other claims whose own moves go the same way at the same time.
     """
 
     claim_name: str = ""
@@ -169,6 +170,7 @@ class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     consumers: ConsumerWish = ConsumerWish()
     warm: bool = True
     keep_source: str = "168h"
+    moved_with: list[str] = []
     dry_run: bool = False
     abort: bool = False
 
@@ -265,6 +267,9 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         undone_from: the phase in which it was aborted.
+        as_asked: it was refused because the volume is already as the move asks.
+        ready: it could go on, to Held or to Swapping, and waits until the moves of ``moved_with``
+            are as far.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
     """
 
@@ -285,6 +290,8 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     claim: str = ""
     phase_since: str = ""
     undone_from: str = ""
+    as_asked: bool = False
+    ready: bool = False
     source_kept_until: str = ""
 
 
@@ -317,6 +324,23 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def claim_key(self) -> str:
         """``namespace/name`` of its claim."""
         return f"{self.metadata.namespace}/{self.spec.claim_name}"
+
+    @property
+    def claim_keys(self) -> frozenset[str]:
+        """``namespace/name`` of its claim, and of those that are moved with it."""
+        names = (self.spec.claim_name, *self.spec.moved_with)
+        return frozenset(f"{self.metadata.namespace}/{name}" for name in names)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is carried out, and has not ended; one that is undone ends."""
+        ending = ENDS | {Phase.ABORTING}
+        late = self.told.phase in {Phase.SWAPPING, Phase.CLEANING}
+        return (
+            (late or not self.is_to_end)
+            and not self.spec.dry_run
+            and (self.told.phase not in ending)
+        )
 
     @property
     def scales_down(self) -> bool:

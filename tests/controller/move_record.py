@@ -140,3 +140,15 @@ class FakeOwner(Consumers):
 
     async def _scale(self, consumer: Any, seen: Workload, replicas: int) -> None:
         self.scaled.append(replicas)
+
+
+class FakeCompanions:
+    """What the moves that go with this one say: one answer to all questions."""
+
+    def __init__(self, says: Any = None) -> None:
+        self.says = says
+
+    async def before_begin(self, _: VolumeMove) -> Any:
+        return self.says
+
+    before_stop = before_swap = before_return = before_begin

@@ -25,6 +25,7 @@ from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
+from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
@@ -62,14 +63,17 @@ class Mover:
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
         self._copier = Copier(services, self._record)
+        self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
         self._ending = MoveEnding(
-            self._record, self._consumers, self._snapshots, self._volumes, self._copier
+            *(self._record, self._consumers, self._snapshots, self._volumes),
+            copier=self._copier,
+            companions=self._companions,
         )
-        self._warming = Warming(services, self._record, self._snapshots)
+        self._warming = Warming(services, self._record, self._snapshots, self._companions)
         self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
             Phase.NEW: self._plan,
             Phase.REFUSED: self._ending.release,
@@ -173,7 +177,8 @@ class Mover:
         )
         match decision:
             case Refuse(message=message):
-                await self._record.advance(move, Phase.REFUSED, message)
+                is_as_asked = isinstance(decision, plan_rules.AsAsked)
+                await self._record.advance(move, Phase.REFUSED, message, asAsked=is_as_asked)
             case plan_rules.Planned(plan=plan, source=source, request=request, body=body):
                 await self._record.advance(
                     move,
@@ -199,7 +204,8 @@ class Mover:
         class_name = plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
-        consumers = await self._consumers.look(await self._record.pods(move))
+        pods = await self._record.pods(move)
+        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
         return plan_rules.Facts(
             move=move,
             claim=claim,
@@ -211,17 +217,23 @@ class Mover:
             read_class=_read(storage_class) if storage_class is not None else None,
             zones={place.zone for place in self._caches.registered_places()},
             others=self._caches.moves.keyed("claim", move.claim_key),
-            consumers=consumers,
+            consumers=await self._consumers.look(pods),
             namesakes={each.name for each in named} - {name} if volume_id else (),
             copy_refused=await self._copier.why_not(move, document, volume),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
+            pods=pods,
+            companions=await self._companions.of_pods(move, pods),
+            nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
             has_hold=await self._restarts.has_hold(namespace),
         )
 
     async def _begin(self, move: VolumeMove) -> Next:
         if move.spec.dry_run:
             return SETTLED
+        waits = await self._companions.before_begin(move)
+        if waits is not None:
+            return await self._wait(move, waits.message)
         move = await self._record.keep(move)
         if move.warms:
             await self._warming.begin(move)
@@ -323,6 +335,9 @@ class Mover:
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
         await self._record.try_volume_object(move)
+        waits = await self._wait_for_others(move)
+        if waits is not None:
+            return waits
         if old.reclaim_policy != "Retain":
             await self._record.retain(old)
             return AGAIN
@@ -395,6 +410,9 @@ class Mover:
             await self._record.advance(move, Phase.COPYING, volume=volume_id)
             self._copier.begin(move.uid)
         else:
+            waits = await self._wait_for_others(move)
+            if waits is not None:
+                return waits
             await self._write_swap(move, claim, old, volume=volume_id)
         return AGAIN
 
@@ -420,13 +438,26 @@ class Mover:
             case phase_rules.Undo():
                 return await self._abort(move, step)
             case phase_rules.GoOn():
-                stopping = await self._stop_before_swap(move)
-                if stopping is not None:
-                    return stopping
+                waits = await self._stop_before_swap(move) or await self._wait_for_others(move)
+                if waits is not None:
+                    return waits
                 await self._write_swap(move, claim, old)
                 return AGAIN
             case _:
                 assert_never(step)
+
+    async def _wait_for_others(self, move: VolumeMove) -> Next | None:
+        """All moves that go together swap, or none; None if they can."""
+        match await self._companions.before_swap(move):
+            case phase_rules.Undo() as why:
+                return await self._abort(move, why)
+            case phase_rules.Await(message=message):
+                if not move.told.ready:
+                    await self._record.write(move, {"message": message, "ready": True})
+                    return AGAIN
+                return await self._wait(move, message)
+            case None:
+                return None
 
     # -- the swap: it goes on to its end
 

@@ -15,6 +15,8 @@ from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.moving import copy_plan_rules, form_rules, warm_rules
 from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
 from provisioner.controller.moving.pods.consumer_rules import Consumer
+from provisioner.controller.moving.together import companion_rules, place_rules
+from provisioner.controller.moving.together.companion_rules import Companion
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
@@ -25,8 +27,10 @@ from provisioner.model.document import Document
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS, POLICY_BEFORE_MOVE
+from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
+from provisioner.model.pod import Pod
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.sentences import listed
@@ -62,7 +66,8 @@ class Facts:
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
     claim; ``namesakes``: other PersistentVolumes that name the volume; ``copy_refused``: why no pod
     can copy its files, "" if one can or none has to; ``autoscalers`` and ``quotas``: those of the
-    namespace; ``has_hold``: the webhook holds new pods of it back.
+    namespace; ``has_hold``: the webhook holds new pods of it back; ``pods``: that use the claim,
+    ``companions``: their other claims; ``nodes``: all.
     """
 
     move: VolumeMove
@@ -81,6 +86,9 @@ class Facts:
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
     has_hold: bool = True
+    pods: Sequence[Pod] = ()
+    companions: Sequence[Companion] = ()
+    nodes: Sequence[tuple[Node, CsiNode | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +102,11 @@ class Planned:
     source: MoveSource
     request: CreateRequest | None
     body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class AsAsked(Refuse):
+    """There is nothing to do: whoever moves many claims can pass this one over."""
 
 
 def target_class_name(move: VolumeMove, claim: Claim | None) -> str:
@@ -115,7 +128,7 @@ def examine(
     read_class = _class(facts, driver)
     if isinstance(read_class, Refuse):
         return read_class
-    plan = _plan(facts, facts.document, volume, read_class)
+    plan = _plan(facts, facts.document, volume, read_class, driver)
     if isinstance(plan, Refuse):
         return plan
     try:
@@ -129,7 +142,9 @@ def examine(
     return Planned(plan, source, _request(facts.move, plan.target, written), body)
 
 
-def _plan(facts: Facts, old: Document, volume: Volume, read_class: ReadClass) -> MovePlan | Refuse:
+def _plan(
+    facts: Facts, old: Document, volume: Volume, read_class: ReadClass, driver: str
+) -> MovePlan | Refuse:
     """The plan of a move to another volume."""
     claim, target = facts.claim, _target(facts.move, volume, read_class, facts.class_name)
     if isinstance(target, Refuse):
@@ -155,7 +170,7 @@ def _plan(facts: Facts, old: Document, volume: Volume, read_class: ReadClass) ->
         warms=warms,
         pods=_stopping(facts),
         stops=_stops(facts),
-        notes=[*_notes(facts, before, target), *copying, *warming],
+        notes=[*_notes(facts, before, target, driver), *copying, *warming],
     )
 
 
@@ -192,7 +207,7 @@ def _in_other_form(
         keeps_volume=True,
         pods=_stopping(facts),
         stops=_stops(facts),
-        notes=[stays, *_notes(facts, shape, shape)],
+        notes=[stays, *_notes(facts, shape, shape, source.driver)],
     )
     body = form_rules.of_same_volume(with_volume(body, volume), document)
     return Planned(plan, source, None, body)
@@ -416,11 +431,14 @@ def _impossible(facts: Facts, before: Shape, target: Shape) -> Refuse | None:
             f"StorageClass {facts.class_name!r} allows zone {listed(allowed)} only, not "
             f"{target.zone} (allowedTopologies)"
         )
+    if target.zone != before.zone:
+        behind = companion_rules.left_behind(facts.move, facts.companions, target.zone)
+        if behind is not None:
+            return _no(behind)
     if not _differs(facts, before, target):
-        return _no(
-            f"volume {facts.volume.volume_id if facts.volume else ''} is already as the move asks: "
-            "nothing is to be done"
-        )
+        what = facts.volume.volume_id if facts.volume else ""
+        message = f"volume {what} is already as the move asks: nothing is to be done"
+        return AsAsked(Reason.NOT_SUPPORTED, message, settled=True)
     return None
 
 
@@ -454,16 +472,11 @@ def is_same_key(asked: str | None, has: str | None) -> bool:
     return bool(has) and (has or "").endswith(f":key/{asked}")
 
 
-def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
+def _notes(facts: Facts, before: Shape, target: Shape, driver: str) -> list[str]:
     notes = ["the claim gets another UID; its events and its status begin anew"]
-    together = sorted(
-        {key for each in facts.consumers for key in each.claims} - {facts.move.claim_key}
-    )
-    if together and target.zone != before.zone:
-        notes.append(
-            f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
-            "are, so move these too"
-        )
+    notes += companion_rules.notes(facts.move)
+    if target.zone != before.zone:
+        notes += place_rules.notes(facts.pods, facts.nodes, target.zone, driver)
     notes += restart_rules.notes(facts.move, has_hold=facts.has_hold)
     if not facts.move.stops_pods:
         notes += consumer_rules.notes(facts.consumers)

@@ -93,9 +93,12 @@ class MoveRecord:
         return found
 
     async def pods(self, move: VolumeMove) -> list[ControlledPod]:
-        """The pods that use the claim, those that have ended included."""
+        """The pods that use the claim, or one that is moved with it; also those that have ended.
+
+        So that moves of one owner's claims scale it as far as all of them need, and only once.
+        """
         found = await self._client.list(CONTROLLED_PODS, namespace=move.metadata.namespace)
-        return [pod for pod in found.items if move.claim_key in pod.claim_keys]
+        return [pod for pod in found.items if move.claim_keys & {*pod.claim_keys}]
 
     async def uses(self, move: VolumeMove) -> list[Use]:
         """The pods that have a node, or none for which the scheduler could still find one."""
