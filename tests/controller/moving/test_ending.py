@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.phase_rules import Await
 from provisioner.model.decision import Later
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume_move import MovePlan, VolumeMove
 from tests.controller.move_record import (
     FakeCompanions,
     FakeRecord,
@@ -49,3 +51,27 @@ async def test_pods_are_not_brought_back_before_the_moves_that_go_together_have_
     move = in_phase(a_done_move(keeps=False), "Cleaning")
     assert isinstance(await ending.clean(move), Later)
     assert record.written == [{"message": "it waits"}]
+
+
+class FakeCopier:
+    """A copy whose volume is still attached, or is not any more."""
+
+    def __init__(self, left: Await | None) -> None:
+        self.left = left
+
+    async def remove(self, _: VolumeMove) -> Await | None:
+        return self.left
+
+
+async def test_the_old_volume_is_not_let_go_before_the_pod_of_a_copy_has_left_it():
+    """A pod that came to the same node before would have it read-only."""
+    ending, record = an_ending(a_pv("Bound"))
+    ending._copier = FakeCopier(Await("waiting until it is detached"))  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Aborting", message="it does not fit")
+    plan = structs.replace(move.told.plan or MovePlan(), copies_files=True)
+    move = structs.replace(move, status=structs.replace(move.told, plan=plan))
+
+    assert isinstance(await ending.undo(move), Later)
+
+    assert record.let_go_with == []
+    assert record.written == [{"message": "it does not fit; waiting until it is detached"}]
