@@ -24,7 +24,7 @@ _CENT = Decimal("0.01")
 
 
 def minutes(size_gib: int) -> tuple[int, int]:
-    """About how long the pods are stopped by a first snapshot of a full volume: least and most."""
+    """About how long a move with a first snapshot of a full volume takes: least and most."""
     least, most = (
         math.ceil(size_gib * _MIB_A_GIB / rate / 60) for rate in (_FASTEST_MIBPS, _SLOWEST_MIBPS)
     )
@@ -43,7 +43,10 @@ def times(groups: Sequence[Sequence[VolumeMove]], at_once: int) -> list[str]:
     least, most = minutes(max(largest))
     first = f"a first snapshot of {max(largest)} GiB takes about {_range(least, most)}"
     why = "an estimate for a full volume, as EC2 promises no rate"
-    told = [f"{first} ({why}); a later one copies only what has changed"]
+    last = "pods stop for it; a later one copies only what has changed"
+    if all(each.warms for group in groups for each in group if _copies(each)):
+        last = "pods go on meanwhile, and stop for what has changed since"
+    told = [f"{first} ({why}); {last}"]
     if len(groups) > 1:
         rounds = math.ceil(len(largest) / at_once)
         told.append(f"all {len(groups)} take about {_range(rounds * least, rounds * most)}")

@@ -210,7 +210,8 @@ def _wishes(given: Given) -> list[str]:
 def _check_move(given: Given) -> None:
     if not given.words:
         raise ValueError("name the claim that is to move, such as: pvc/data")
-    if given.at_once is not None and kind_of(given.words[0]) not in SET_WORDS:
+    is_set = kind_of(given.words[0]) in SET_WORDS  # whose pods restart, if nothing else is said
+    if given.at_once is not None and not is_set:
         raise ValueError("--at-once is for a StatefulSet, such as sts/web")
     if given.at_once is not None and given.scale_down:
         raise ValueError(
@@ -223,7 +224,7 @@ def _check_move(given: Given) -> None:
         raise ValueError(
             "--restart and --scale-down exclude each other: give the one that you mean"
         )
-    if given.without_hold and not given.restart:
+    if given.without_hold and not given.restart and (given.scale_down or not is_set):
         raise ValueError("--without-hold is for --restart alone: leave it out")
     if given.dry_run and given.yes:
         raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")

@@ -28,10 +28,9 @@ from tests.bench.scale_stage import Scaled, Stage, counted, received
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
 from tests.bench.webhook_world import serving
-from tests.bench.world import CLUSTER, REGION, ZONES, World, world
+from tests.bench.world import CLUSTER, REGION, ZONES, World, own_account, world
 
 _ROOT = Path(__file__).parents[2]
-_ACCOUNT = "ebs-bench"
 _CONTROLLERS = (
     "persistentvolume-binder-controller",
     "persistentvolume-protection-controller",
@@ -76,7 +75,7 @@ class _Crowd:
     async def stand(self) -> None:
         """Fill etcd while nobody watches, and start what looks at it then."""
         plane = self._made.plane
-        self._kubeconfig = await self._own_account()
+        self._kubeconfig = await own_account(plane)
         await self._lead_before()
         argv = _command_line(plane.crew.parts["kube-controller-manager"])
         for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
@@ -128,23 +127,6 @@ class _Crowd:
             if LED_SINCE in each["metadata"].get("annotations", {})
         }
         return proven.issuperset(lease_names(EBS_DRIVER))
-
-    async def _own_account(self) -> Path:
-        """An administrator whom the audit log tells from all others."""
-        plane, name = self._made.plane, _ACCOUNT
-        await plane.api.create(
-            "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": name}}
-        )
-        rights = "rbac.authorization.k8s.io"
-        await plane.api.create(
-            f"/apis/{rights}/v1/clusterrolebindings",
-            {
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": rights, "kind": "ClusterRole", "name": "cluster-admin"},
-                "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
-            },
-        )
-        return plane.kubeconfig_for(await plane.service_account_token("kube-system", name))
 
     async def _start_api_server(self) -> None:
         """Again while it takes longer than the sandbox has patience for."""

@@ -78,8 +78,10 @@ class World:
         assert self.contestant is not None
         return self.contestant.process.pid
 
-    async def start(self, contestant: Contestant, *more: str) -> None:
-        """Start a contestant; returns once it works."""
+    async def start(
+        self, contestant: Contestant, *more: str, kubeconfig: Path | None = None
+    ) -> None:
+        """Start a contestant, as the administrator or somebody else; returns once it works."""
         log = self.plane.crew.logs / f"{contestant.module}.log"
         log.unlink(missing_ok=True)
         environment = os.environ | {
@@ -90,7 +92,7 @@ class World:
             "PYTHONUNBUFFERED": "1",
         }
         argv = [sys.executable, "-m", contestant.module, *contestant.arguments, *more]
-        argv += ["--kubeconfig", str(self.plane.kubeconfig)]
+        argv += ["--kubeconfig", str(kubeconfig or self.plane.kubeconfig)]
         crew = self.plane.crew
         self.contestant = await crew.start(contestant.module, argv, environment)
         async with asyncio.timeout(_READY_S):
@@ -135,18 +137,44 @@ async def world(
     parent: Path, binaries: Path, *, instances: int, throttle: str
 ) -> AsyncIterator[World]:
     """Run a world in a new folder below ``parent``; nothing of it is left running."""
-    folder = Path(tempfile.mkdtemp(dir=parent))
     with StrictEc2(latency="real", throttle=throttle) as ec2:
-        async with (
-            Crew(folder / "logs") as crew,
-            control_plane(folder, binaries, crew) as plane,
-            Hands(plane) as hands,
-        ):
-            made = await asyncio.to_thread(make_instances, ec2.endpoint, instances, ZONES)
-            await nodes.add(plane.api, made)
-            new = World(plane, ec2, made, hands)
-            new.volumes_at_first = new.volumes_in_ec2()
-            yield new
+        async with world_in(ec2, parent, binaries, instances=instances) as made:
+            yield made
+
+
+@contextlib.asynccontextmanager
+async def world_in(
+    ec2: StrictEc2, parent: Path, binaries: Path, *, instances: int
+) -> AsyncIterator[World]:
+    """Run a cluster in an account that others may use as well."""
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    async with (
+        Crew(folder / "logs") as crew,
+        control_plane(folder, binaries, crew) as plane,
+        Hands(plane) as hands,
+    ):
+        made = await asyncio.to_thread(make_instances, ec2.endpoint, instances, ZONES)
+        await nodes.add(plane.api, made)
+        new = World(plane, ec2, made, hands)
+        new.volumes_at_first = new.volumes_in_ec2()
+        yield new
+
+
+async def own_account(plane: ControlPlane) -> Path:
+    """An administrator's kubeconfig, whom the audit log tells from all others."""
+    name, rights = "ebs-bench", "rbac.authorization.k8s.io"
+    await plane.api.create(
+        "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": name}}
+    )
+    await plane.api.create(
+        f"/apis/{rights}/v1/clusterrolebindings",
+        {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": rights, "kind": "ClusterRole", "name": "cluster-admin"},
+            "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
+        },
+    )
+    return plane.kubeconfig_for(await plane.service_account_token("kube-system", name))
 
 
 def zone_of_every(instances: Sequence[Instance]) -> dict[str, list[Instance]]:

@@ -78,9 +78,13 @@ class MoveRestarts(MoveUnderStatefulSet):
         await super().furnish()
         api, there = self.world.api, f"/api/v1/nodes/{self.node_there}"
         await api.patch(there, {"metadata": {"labels": {_HOSTNAME: self.node_there}}})
+        await self.nodes_are_ready()
+
+    async def nodes_are_ready(self) -> None:
+        """Both nodes tell how they are, as kubelets do: also that they use no volume."""
         ready = {"status": nodes.ready_status(self.slot.instance, dt.datetime.now(dt.UTC))}
-        for path in (there, f"/api/v1/nodes/{self.node_here}"):
-            await api.patch(f"{path}/status", ready, "strategic")
+        for name in (self.node_there, self.node_here):
+            await self.world.api.patch(f"/api/v1/nodes/{name}/status", ready, "strategic")
 
     async def pod_when(self, what: str, is_so: Any) -> Json:
         """Wait until the pod of the StatefulSet looks so."""
@@ -174,8 +178,10 @@ class MoveRestartsIntruder(MoveRestarts):
         assert len(await self.volumes()) == 2
         assert await self.snapshots() == {}
 
-        # Kubernetes has waited for the attachment of the intruder, and ends it then.
+        # Kubernetes ends the attachment of the intruder once it was made, which had to wait for the
+        # hold, and its node has told since that it does not use the volume.
         async def detached() -> bool:
+            await self.nodes_are_ready()
             named = [
                 each["spec"]["source"].get("persistentVolumeName")
                 for each in await hands.items(self.world.api, hands.ATTACHMENTS)

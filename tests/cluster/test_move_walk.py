@@ -26,6 +26,7 @@ from tests.cluster.move_restart_stories import (
     MoveRestartUndone,
     pods_held_back,
 )
+from tests.cluster.move_set_stories import MoveSetByCommand
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
@@ -84,6 +85,7 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveRestartsIntruder,
         MoveRestartUndone,
         MoveRestartDeleted,
+        MoveSetByCommand,
         MoveCopies,
         MoveTooSmall,
     ],

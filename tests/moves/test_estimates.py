@@ -51,7 +51,9 @@ def test_the_time_is_called_an_estimate():
     (said,) = estimate_words.times([[a_move()]], 1)
 
     assert said.startswith("a first snapshot of 100 GiB takes about 5 to 36 minutes (an estimate")
-    assert said.endswith("a later one copies only what has changed")
+    assert said.endswith("; pods stop for it; a later one copies only what has changed")
+    (said,) = estimate_words.times([[a_move(warms=True)]], 1)
+    assert said.endswith("; pods go on meanwhile, and stop for what has changed since")
 
 
 def test_of_many_the_rounds_are_counted_by_how_many_go_at_once():

@@ -156,7 +156,7 @@ def test_pods_that_are_not_ready_are_named():
 
 
 def test_a_set_that_deletes_claims_or_rolls_out_is_named():
-    deletes = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}
+    deletes: Any = {"persistentVolumeClaimRetentionPolicy": {"whenScaled": "Delete"}}
     (note,) = said(a_set(**deletes))
     assert "deletes the claims of replicas that are scaled away" in note
     (note,) = said(a_set(status={"currentRevision": "a", "updateRevision": "b"}))

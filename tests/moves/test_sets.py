@@ -113,6 +113,16 @@ async def test_claims_of_replicas_that_were_scaled_away_are_moved_as_well(
     assert policies == {"data-web-0": restart, "data-web-1": None, "data-web-2": None}
 
 
+async def test_without_hold_is_asked_of_each_replica_that_restarts(
+    cluster: FakeCluster, run: Run, web: FakeSet
+):
+    done = await run(WEB, *TO_B, "--without-hold", "--dry-run")
+
+    assert done.exit_code == 0, done.output
+    asked = {"policy": "Restart", "withoutHold": True}
+    assert [each["spec"]["consumers"] for each in cluster.bodies] == [asked] * 3
+
+
 # -- left, and run again
 
 

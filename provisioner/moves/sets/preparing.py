@@ -21,7 +21,7 @@ from provisioner.moves.sets import set_rules
 from provisioner.moves.sets.kind_rules import StatefulSet
 from provisioner.moves.sets.kinds import BUDGETS, SET_PODS, SETS
 from provisioner.moves.sets.set_rules import Replica, SetWish
-from provisioner.moves.wish_rules import Prepared
+from provisioner.moves.wish_rules import Prepared, Wish
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ async def prepare(
     return PreparedSet(wish, found, todo, running, notes, unready)
 
 
-def _wish_of(wish: SetWish, each: Replica, claim_name: str) -> together.Wish:
+def _wish_of(wish: SetWish, each: Replica, claim_name: str) -> Wish:
     restarts = each.runs and not wish.is_stopped_whole
     return replace(wish.wish, claim_name=claim_name, restart=restarts)
 
@@ -103,7 +103,8 @@ def is_under_way(prepared: Prepared) -> bool:
 async def _replicas(moves: Moves, found: StatefulSet, namespace: str) -> list[Replica]:
     """Those that are to run, and those after them of which claims are left."""
     last = found.first_ordinal + found.replicas
-    replicas, number = [], found.first_ordinal
+    replicas: list[Replica] = []
+    number = found.first_ordinal
     while True:
         names = set_rules.claims_of(found, number)
         claims = await asyncio.gather(*(moves.claim(namespace, name) for name in names))

@@ -170,7 +170,7 @@ def test_if_one_of_them_fails_the_others_are_undone(other: VolumeMove):
 
 
 def test_a_move_within_a_zone_goes_by_the_volume_that_the_other_claim_has():
-    to = {"to": {"encrypted": True}}
+    to: Any = {"to": {"encrypted": True}}
     done = of_logs("Done", **to)
     mine = a_move(phase="Creating", **WITH_LOGS, **to)
 

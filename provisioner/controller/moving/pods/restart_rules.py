@@ -121,8 +121,8 @@ def _evicted(move: VolumeMove, pod: ControlledPod) -> Evict | GiveUp:
         return GiveUp(
             f"pod {pod.name} of {who} was not held back, although {len(known)} of the claim's pods "
             "were evicted: the webhook does not answer, or is not asked about namespace "
-            f"{pod.metadata.namespace} (MutatingWebhookConfiguration ebs-webhook); see to it, or "
-            "move the claim with consumers.policy ScaleDown or Wait"
+            f"{pod.metadata.namespace} (MutatingWebhookConfiguration ebs-webhook), or the pod "
+            "names its node; see to it, or move the claim with consumers.policy ScaleDown or Wait"
         )
     text = f"pod {pod.name} of {who} is evicted; the one in its place starts after the swap"
     return Evict(pod, (*known, pod.uid), text)

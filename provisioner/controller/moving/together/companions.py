@@ -44,7 +44,9 @@ class Companions:
         return rules.before_return(move, await self._moved_with(move))
 
     async def _moved_with(self, move: VolumeMove) -> list[Companion]:
-        others = {name: [] for name in move.spec.moved_with if name != move.spec.claim_name}
+        others: dict[str, list[str]] = {
+            name: [] for name in move.spec.moved_with if name != move.spec.claim_name
+        }
         return await self._read(move, others)
 
     async def _read(self, move: VolumeMove, users: dict[str, list[str]]) -> list[Companion]:
