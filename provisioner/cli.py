@@ -1,6 +1,7 @@
 """The command line: argv and environment are read here and nowhere else."""
 
 import asyncio
+import os
 from importlib import import_module
 from importlib.util import find_spec
 
@@ -64,6 +65,7 @@ _EXTRAS = {
 # Commands that the others need not load, for a start that stays short.
 _LATE = {
     "conformance": "provisioner.conformance.commands",
+    "copy-files": "provisioner.copying.commands",
     "ebs": "provisioner.inspect.commands",
 }
 
@@ -77,7 +79,9 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name in _LATE:
-            late: click.Command = getattr(import_module(_LATE[cmd_name]), cmd_name)
+            late: click.Command = getattr(
+                import_module(_LATE[cmd_name]), cmd_name.replace("-", "_")
+            )
             return late
         if cmd_name not in _EXTRAS:
             return super().get_command(ctx, cmd_name)
@@ -202,6 +206,11 @@ def commands() -> None:
     help="Alpha: give claims other volumes with the same data, as VolumeMoves ask.",
 )
 @click.option(
+    "--copy-image",
+    default="",
+    help="Image of the pods that copy files for VolumeMoves.  [default: that of this pod]",
+)
+@click.option(
     "--volume-costs/--no-volume-costs",
     default=False,
     show_default=True,
@@ -236,6 +245,7 @@ def controller(
     initialize_nodes: bool,
     release_dead_nodes: bool,
     volume_moves: bool,
+    copy_image: str,
     volume_costs: bool,
     log_format: str,
     log_level: str,
@@ -267,8 +277,20 @@ def controller(
         initialize_nodes=initialize_nodes,
         release_dead_nodes=release_dead_nodes,
         volume_moves=volume_moves,
+        copy_image=copy_image,
+        own_pod=_own_pod(),
         volume_costs=volume_costs,
     )
+    _run(settings)
+
+
+def _own_pod() -> str:
+    """``namespace/name``, of which manifests/deployment.yaml tells us; "" outside of a pod."""
+    namespace, name = os.environ.get("POD_NAMESPACE", ""), os.environ.get("POD_NAME", "")
+    return f"{namespace}/{name}" if namespace and name else ""
+
+
+def _run(settings: Settings) -> None:
     from provisioner.controller import app  # noqa: PLC0415 -- boto3 and kubernetes cost half a second
 
     try:

@@ -84,7 +84,7 @@ def machine(tmp_path: Path) -> Machine:
 def test_it_installs_what_real_nodes_and_tests_need_and_nothing_else():
     sources = [
         path.read_text()
-        for folder in ("node", "image", "monitoring")
+        for folder in ("copying", "node", "image", "monitoring")
         for path in (ROOT / "tests" / folder).rglob("*.py")
     ]
     of_tests = {name for text in sources for name in re.findall(r'(?:needed|which)\("(\w+)"', text)}

@@ -147,6 +147,7 @@ TWINS: list[tuple[str, str, Any]] = [
     ("--initialize-nodes", "true", {"initialize_nodes": True}),
     ("--volume-costs", "true", {"volume_costs": True}),
     ("--volume-moves", "true", {"volume_moves": True}),
+    ("--copy-image", "registry/ebs:1", {"copy_image": "registry/ebs:1"}),
 ]
 # Options that do nothing without another one.
 NEEDED: dict[str, tuple[str, dict[str, Any]]] = {

@@ -176,6 +176,8 @@ ALLOWED: dict[str, set[str]] = {
     },
     "inspect": set(),
     "conformance": {"ec2", "kube"},
+    # What the pod of a VolumeMove runs; it reads the mount table as the node plugin does.
+    "copying": {"node.runtime"},
     "sandbox": set(),
     # The commands of the node plugin and the sandbox are loaded by name, when they are asked for.
     "cli": {

@@ -63,6 +63,7 @@ class Builder:
         layers = [
             self._debian("Debian and Python", recipe.PYTHON_PACKAGES, architecture),
             self._debian("Debian's programs of disks", recipe.DISK_PACKAGES, architecture),
+            self._debian("Debian's rsync", recipe.COPY_PACKAGES, architecture),
             self._wheels(wheels, architecture),
             self._kept("ebs-provisioner", architecture, [_digest(own)], lambda: own),
         ]

@@ -45,7 +45,9 @@ DISK_PACKAGES: Final = (
     *("libpcre2-8-0", "libinih1", "liburcu8"),
     *("libedit2", "libbsd0", "libmd0", "libtinfo6"),
 )
-PACKAGES: Final = (*PYTHON_PACKAGES, *DISK_PACKAGES)
+# For the copies of a VolumeMove (`copy-files`).
+COPY_PACKAGES: Final = ("rsync", "libacl1", "liblz4-1", "libpopt0", "libxxhash0", "libzstd1")
+PACKAGES: Final = (*PYTHON_PACKAGES, *DISK_PACKAGES, *COPY_PACKAGES)
 
 # What the node plugin runs, and what helps to examine a damaged volume in its pod. There is no
 # shell: `kubectl debug` brings one.
@@ -54,6 +56,7 @@ KEPT_PROGRAMS: Final = frozenset(
         *(PYTHON, "blkid", "env", "mount", "sync", "umount"),
         *("badblocks", "debugfs", "dumpe2fs", "e2fsck", "e2image", "fsck.ext3", "fsck.ext4"),
         *("mke2fs", "mkfs.ext3", "mkfs.ext4", "resize2fs", "tune2fs"),
+        "rsync",
         *("mkfs.xfs", "xfs_db", "xfs_growfs", "xfs_logprint", "xfs_repair"),
     }
 )

@@ -266,6 +266,12 @@ _TAKES: dict[str, frozenset[str]] = {
 }
 
 
+def attributes_for(attributes: Mapping[str, str], file_system: str) -> dict[str, str]:
+    """``volumeAttributes`` without those that only ``mkfs`` of another file system can be told."""
+    foreign = frozenset[str]().union(*_TAKES.values()) - _TAKES.get(file_system, frozenset())
+    return {name: value for name, value in attributes.items() if name not in foreign}
+
+
 def formatting_fault(formatting: Formatting, file_system: str | None) -> str | None:
     """Why a file system cannot be made so, in one sentence; None for a raw block device."""
     given = formatting.attributes()

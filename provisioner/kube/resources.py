@@ -8,6 +8,7 @@ from urllib.parse import quote
 from provisioner.model import volume_move
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim, LabelledClaim
+from provisioner.model.copy_pod import CopyPod
 from provisioner.model.meta import KubeObject, UnlabelledObject
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume, PlacedVolume
@@ -88,6 +89,8 @@ PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", Pla
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 # The same objects with their owners.
 CONTROLLED_PODS = Resource("", "v1", "pods", "Pod", ControlledPod)
+# The same objects with the states of their containers.
+COPY_PODS = Resource("", "v1", PODS.plural, PODS.kind, CopyPod)
 # Posted to the subresource ``eviction`` of a pod, in the version policy/v1; answered by a Status.
 EVICTIONS = Resource("", "v1", "pods", "Eviction", KubeObject)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", Workload)

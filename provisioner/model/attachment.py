@@ -5,7 +5,7 @@ import hashlib
 import msgspec
 
 from provisioner.model.meta import UnlabelledObject
-from provisioner.model.names import INSTANCE_ID, MADE_FROM, MULTI_ATTACH
+from provisioner.model.names import INSTANCE_ID, MADE_FROM, MULTI_ATTACH, READ_ONLY
 from provisioner.model.persistent_volume import PersistentVolumeSpec
 
 # external-attacher 4.12 records the instance here; the kubelet's annotation on Node differs.
@@ -65,8 +65,9 @@ def attachment_name(volume_handle: str, driver: str, node: str) -> str:
 
 
 def attachment_metadata(
-    device: str, instance_id: str, made_from: str, *, multi_attach: bool
+    device: str, instance_id: str, made_from: str, *, multi_attach: bool, read_only: bool = False
 ) -> dict[str, str]:
     """``status.attachmentMetadata``, which the kubelet hands to the node plugin."""
-    shared = {MULTI_ATTACH: "true"} if multi_attach else {}
-    return {"devicePath": device, INSTANCE_ID: instance_id, MADE_FROM: made_from} | shared
+    more = {MULTI_ATTACH: "true"} if multi_attach else {}
+    more |= {READ_ONLY: "true"} if read_only else {}
+    return {"devicePath": device, INSTANCE_ID: instance_id, MADE_FROM: made_from} | more

@@ -43,6 +43,9 @@ ATTACHED_BEFORE_MOVE = f"{OUR_PREFIX}attached-before-move"
 POLICY_BEFORE_MOVE = f"{OUR_PREFIX}policy-before-move"
 # Claim: the VolumeMove that turned back just before it would have deleted it.
 LEFT_BY_MOVE = f"{OUR_PREFIX}left-by-move"
+# PersistentVolume, claim and pod of a copy of files: the VolumeMove that it is made for. On a
+# PersistentVolume as annotation "from NAMESPACE/NAME" or "to …", on the others as label, its UID.
+COPY_OF = f"{OUR_PREFIX}copy-of"
 # VolumeAttachment: the volume's id, so that a detach works when its PersistentVolume is gone.
 VOLUME_ID = f"{OUR_PREFIX}volume-id"
 # Node: "z9.large 28 shared", if the instance type is not in our table; read by the node plugin.
@@ -60,6 +63,8 @@ LED_SINCE = f"{OUR_PREFIX}led-since"
 MADE_FROM = f"{OUR_PREFIX}made-from"
 # "true": other instances can have the volume attached at the same time.
 MULTI_ATTACH = f"{OUR_PREFIX}multi-attach"
+# "true": nobody may write to it, whatever a pod asks for: a VolumeMove has its files copied.
+READ_ONLY = f"{OUR_PREFIX}read-only"
 # The instance on which the device's name is valid.
 INSTANCE_ID = f"{OUR_PREFIX}instance-id"
 

@@ -8,6 +8,7 @@ import msgspec
 
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectReference
+from provisioner.model.names import COPY_OF
 from provisioner.model.node_affinity import Json, zones_named
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL
@@ -97,6 +98,11 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
         """Whether its volume is only attached once it has all data of what it was made of."""
         attributes = self.spec.csi.volume_attributes if self.spec.csi is not None else None
         return attributes is not None and attributes.attaches_when_initialized == "true"
+
+    @property
+    def is_copied_from(self) -> bool:
+        """Whether it was made so that a VolumeMove can copy the files of its volume."""
+        return self.annotations.get(COPY_OF, "").startswith("from ")
 
     @property
     def reclaim_policy(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from provisioner.model.copy_report import CopyReport
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import OUR_PREFIX
 
@@ -35,6 +36,7 @@ class Phase(StrEnum):
     HELD = "Held"
     SNAPSHOTTING = "Snapshotting"
     CREATING = "Creating"
+    COPYING = "Copying"
     SWAPPING = "Swapping"
     CLEANING = "Cleaning"
     DONE = "Done"
@@ -70,15 +72,21 @@ STAGES: Mapping[Phase, Stage] = {
         "`ScaleDown`, their owners are scaled down; with `Restart`, the pods are evicted. If the "
         "volume stays (`form` alone), its PersistentVolume is set to Retain in the end. With "
         "`source`, the kept volume is held too.",
-        (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
+        (Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
         "The snapshot that counts is taken, of the detached volume.",
         (Phase.CREATING, Phase.ABORTING),
     ),
     Phase.CREATING: Stage(
-        "The new volume is created from the snapshot and compared with the plan. Its "
-        "PersistentVolume is reserved for the claim. In the end, the old one is set to Retain.",
+        "The new volume is created from the snapshot (empty, if files are copied) and compared "
+        "with the plan. Its PersistentVolume is reserved for the claim. In the end, the old one is "
+        "set to Retain.",
+        (Phase.SWAPPING, Phase.COPYING, Phase.ABORTING),
+    ),
+    Phase.COPYING: Stage(
+        "Only for a smaller size or another file system: a pod copies the files and compares them "
+        "by checksum. Then the pod and its objects are deleted, and both volumes are detached.",
         (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SWAPPING: Stage(
@@ -109,16 +117,19 @@ ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
 HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING})
 # From these, the claim still has its old volume whatever becomes of the move.
 ABORTABLE = frozenset(
-    {Phase.PLANNED, Phase.WARMING, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING}
+    {
+        *(Phase.PLANNED, Phase.WARMING, Phase.HELD),
+        *(Phase.SNAPSHOTTING, Phase.CREATING, Phase.COPYING),
+    }
 )
 
 
 class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec.to``; what is not said stays as it is.
 
-    ``size``: a quantity, "" for the same; ``form``: "csi" for a PersistentVolume of the in-tree
-    plugin that is to become one of the driver; ``source``: the name of a VolumeMove that is done,
-    whose old volume the claim is to have again.
+    ``size``: a quantity, "" for the same; ``fs_type``: of the new file system; ``form``: "csi" for
+    a PersistentVolume of the in-tree plugin that is to become one of the driver; ``source``: the
+    name of a VolumeMove that is done, whose old volume the claim is to have again.
     """
 
     zone: str = ""
@@ -126,13 +137,14 @@ class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     encrypted: bool | None = None
     kms_key_id: str = ""
     size: str = ""
+    fs_type: str = ""
     form: str = ""
     source: str = ""
 
     @property
     def asks_for_another_volume(self) -> bool:
         """Whether more is asked for than another PersistentVolume of the same volume."""
-        asked = (self.zone, self.storage_class_name, self.kms_key_id, self.size)
+        asked = (self.zone, self.storage_class_name, self.kms_key_id, self.size, self.fs_type)
         return any(asked) or self.encrypted is not None
 
 
@@ -184,13 +196,15 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     encrypted: bool = False
     kms_key_id: str | None = msgspec.field(default=None, name="kmsKeyID")
     storage_class_name: str = ""
+    fs_type: str = ""
 
 
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status.plan``.
 
-    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``warms``:
-    snapshots are taken while pods run, before they stop; ``pods``: those that stop; ``stops``:
+    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one;
+    ``copies_files``: a pod copies files into an empty volume; ``warms``: snapshots are taken while
+    pods run, before they stop; ``pods``: those that stop; ``stops``:
     which owners of theirs the move scales down, in sentences; ``notes``: what a human should know
     first.
     """
@@ -198,6 +212,7 @@ class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     source: Shape = Shape()
     target: Shape = Shape()
     keeps_volume: bool = False
+    copies_files: bool = False
     warms: bool = False
     pods: list[str] = []
     stops: list[str] = []
@@ -270,6 +285,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
             None if the volume stays.
         persistent_volume: the new PersistentVolume, frozen with the plan.
         volume: the id of the new volume, or of the one that stays.
+        copied: how files were copied, once they are.
         consumers: the owners of pods that are scaled down.
         restarts: the UIDs of the pods that were evicted, or are about to be.
         claim: the whole claim as JSON, written before it is deleted.
@@ -293,6 +309,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     request: dict[str, Any] | None = None
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
+    copied: CopyReport | None = None
     consumers: list[MoveConsumer] = []
     restarts: list[str] = []
     claim: str = ""
@@ -395,6 +412,12 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def existing_volume_id(self) -> str:
         """The volume that is there, and for which a move that does not copy makes an object."""
         return self.kept.volume_id if self.goes_back else self.source.volume_id
+
+    @property
+    def copies_files(self) -> bool:
+        """Whether its plan has a pod copy files into an empty volume."""
+        plan = self.told.plan
+        return plan is not None and plan.copies_files
 
     @property
     def warms(self) -> bool:

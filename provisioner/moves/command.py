@@ -39,6 +39,16 @@ _MOVE = names_of(VOLUME_MOVES)
 
 
 Function = Callable[..., Any]
+_SIZE = click.option(
+    "--size",
+    metavar="SIZE",
+    help="Another size, such as 100Gi; for a smaller one, files are copied.",
+)
+_FS_TYPE = click.option(
+    "--fs-type",
+    type=click.Choice(["ext4", "xfs"]),
+    help="Another file system; files are copied.",
+)
 
 
 def _change_options(command: Function) -> Function:
@@ -48,7 +58,8 @@ def _change_options(command: Function) -> Function:
     @click.option("--to-class", metavar="CLASS", help="StorageClass of the claim afterwards.")
     @click.option("--encrypted", is_flag=True, help="Encrypt the volume.")
     @click.option("--kms-key", metavar="KEY", help="Encrypt the volume with this key.")
-    @click.option("--size", metavar="SIZE", help="Larger size, such as 100Gi.")
+    @_SIZE
+    @_FS_TYPE
     @click.option(
         "--form",
         type=click.Choice(["csi"]),
@@ -62,11 +73,13 @@ def _change_options(command: Function) -> Function:
         encrypted: bool,
         kms_key: str | None,
         size: str | None,
+        fs_type: str | None,
         form: str | None,
         **kwargs: Any,
     ) -> Any:
         try:
-            to = wish_rules.target(to_zone, to_class, kms_key, size, form, encrypted=encrypted)
+            said = (to_zone, to_class, kms_key, size, form)
+            to = wish_rules.target(*said, encrypted=encrypted, fs_type=fs_type)
         except ValueError as error:
             raise click.UsageError(printable(str(error))) from error
         return command(*args, to=to, **kwargs)

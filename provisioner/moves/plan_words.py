@@ -60,6 +60,7 @@ def _cells(shape: Shape) -> Iterator[tuple[str, str]]:
     yield "zone", shape.zone
     yield "class", shape.storage_class_name
     yield "size", f"{shape.size_gib} GiB"
+    yield "file system", shape.fs_type
     yield "type", shape.volume_type
     yield "IOPS", str(shape.iops) if shape.iops is not None else ""
     throughput = shape.throughput_mibps
@@ -79,6 +80,8 @@ def _stops(move: VolumeMove, plan: MovePlan, stops: Sequence[str], width: int) -
     long = "a snapshot, a new volume and the exchange take"
     if not move.copies:
         long = "the exchange takes, which is seconds"
+    if plan.copies_files:
+        long = "a new volume, copying and comparing all files, and the exchange take"
     yield from wrapped(f"{what} {listed(pods, 'and')} {verb} for as long as {long}.", width=width)
     if move.stops_pods:
         yield from _part("The move stops them:", plan.stops, width)

@@ -14,6 +14,7 @@ _DOES = {
     Phase.HELD: "waiting until the old volume is attached to no node",
     Phase.SNAPSHOTTING: "a snapshot of the old volume is taken",
     Phase.CREATING: "the new volume is created",
+    Phase.COPYING: "a pod copies the files to the new volume",
     Phase.SWAPPING: "the claim is exchanged",
     Phase.CLEANING: "the claim is exchanged; pods can use it",
     Phase.ABORTING: "the move is undone; the claim has its old volume",

@@ -37,8 +37,8 @@ _LONGEST_NAME = 253
 _ROOM_FOR_ENDING = 20
 NO_CHANGE = MoveTarget()
 _SAY_WHAT = (
-    "say what is to change: --to-zone, --to-class, --encrypted, --kms-key, --size or --form; "
-    "without any argument, moves are listed"
+    "say what is to change: --to-zone, --to-class, --encrypted, --kms-key, --size, --fs-type or "
+    "--form; without any argument, moves are listed"
 )
 # On the moves of a StatefulSet's claims: its name.
 SET_LABEL = f"{OUR_PREFIX}moved-set"
@@ -138,6 +138,7 @@ def target(
     form: str | None,
     *,
     encrypted: bool,
+    fs_type: str | None = None,
 ) -> MoveTarget:
     """What is to change, of options; None for those that were not given.
 
@@ -156,6 +157,7 @@ def target(
         encrypted=True if encrypted else None,
         kms_key_id=kms_key or "",
         size=size or "",
+        fs_type=fs_type or "",
         form=form or "",
     )
 
@@ -409,6 +411,7 @@ def described(to: MoveTarget) -> str:
         "encrypted": "encrypted",
         "kmsKeyId": "key {}",
         "size": "size {}",
+        "fsType": "file system {}",
         "form": "CSI form",
         "source": "back before {}",
     }

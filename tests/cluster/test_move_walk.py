@@ -12,6 +12,7 @@ import pytest_asyncio
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.move_back_stories import MoveBack, MoveBackByCommand
+from tests.cluster.move_copy_stories import MoveCopies, MoveTooSmall
 from tests.cluster.move_owner_stories import (
     MoveFought,
     MoveScalesDown,
@@ -47,7 +48,7 @@ EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts, MoveBack)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts, MoveBack, MoveCopies)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -88,6 +89,8 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveRestartUndone,
         MoveRestartDeleted,
         MoveSetByCommand,
+        MoveCopies,
+        MoveTooSmall,
     ],
     ids=lambda k: k.__name__,
 )

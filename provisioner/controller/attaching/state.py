@@ -251,8 +251,12 @@ class AttachmentRecord:
 
     async def attached(self, attachment: Attachment, found: Attached) -> None:
         """Report that the volume is attached, and under which name."""
+        name = attachment.spec.source.persistent_volume_name or ""
+        persistent_volume = self._caches.persistent_volumes.get(name)
         metadata = attachment_metadata(
-            found.device, found.target.instance_id, found.made_from, multi_attach=found.multi_attach
+            *(found.device, found.target.instance_id, found.made_from),
+            multi_attach=found.multi_attach,
+            read_only=persistent_volume is not None and persistent_volume.is_copied_from,
         )
         status = {"attached": True, "attachmentMetadata": metadata, "attachError": None}
         await self._patch_status(attachment, status)

@@ -159,6 +159,6 @@ class MoveVolumes:
 
 
 def request_of(move: VolumeMove, snapshot_id: str) -> CreateRequest:
-    """What CreateVolume is told, as it was frozen."""
+    """What CreateVolume is told, as it was frozen; without a snapshot, files are copied."""
     frozen = msgspec.convert(move.told.request or {}, CreateRequest)
-    return replace(frozen, snapshot_id=snapshot_id)
+    return replace(frozen, snapshot_id=snapshot_id or None)

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from provisioner.controller.moving import form_rules, phase_rules
+from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.creation import MoveVolumes
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
@@ -31,6 +32,8 @@ class MoveEnding:
         consumers: Consumers,
         snapshots: MoveSnapshots,
         volumes: MoveVolumes,
+        *,
+        copier: Copier,
         companions: Companions,
     ) -> None:
         self._record = record
@@ -38,11 +41,13 @@ class MoveEnding:
         self._companions = companions
         self._snapshots = snapshots
         self._volumes = volumes
+        self._copier = copier
 
     def forget(self, uid: str) -> None:
         """Drop what this process knows of a move that has ended."""
         self._snapshots.forget(uid)
         self._volumes.forget(uid)
+        self._copier.forget(uid)
 
     async def clean(self, move: VolumeMove) -> Next:
         """The claim has its new volume: pods first, then what the move does not need any more."""
@@ -53,7 +58,11 @@ class MoveEnding:
         source, move = move.source, await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)
-        if not move.keeps_volume:
+        if move.copies_files:
+            left = await self._leftover(move)
+            if left is not None:
+                return left
+        elif not move.keeps_volume:
             await self._snapshots.delete_known(move)
         if move.goes_back:
             await self._remove_kept(move)
@@ -115,8 +124,12 @@ class MoveEnding:
         return f"PersistentVolume {old.name} was deleted; the volume stays"
 
     async def undo(self, move: VolumeMove) -> Next:
-        """Pods first: the claim has its volume, and may be used at once."""
+        """Pods first: the claim has its volume, and may be used once no copy has it any more."""
         source = move.source
+        left = await self._copier.remove(move) if move.copies_files else None
+        if left is not None:
+            await self._record.tell(move, f"{_why(move)}; {left.message}")
+            return Later(LOOK_AGAIN_S)
         old = await self._record.persistent_volume(source.persistent_volume)
         policy = form_rules.policy_before(old) if old is not None else ""
         await self._record.let_go(move, old, policy)
@@ -127,17 +140,30 @@ class MoveEnding:
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)
         if phase_rules.has_made_nothing(move):
-            await self._record.advance(move, Phase.ABORTED, move.told.message)
+            await self._record.advance(move, Phase.ABORTED, _why(move))
             return AGAIN
         if phase_rules.may_have_made_volume(move):
             waits = await self._volumes.undo(move)
             if waits is not None:
                 return waits
-        waits = await self._snapshots.delete_new(move)
+        waits = await self._made_for_it(move)
         if waits is not None:
             return waits
-        await self._record.advance(move, Phase.ABORTED, move.told.message)
+        await self._record.advance(move, Phase.ABORTED, _why(move))
         return AGAIN
+
+    async def _made_for_it(self, move: VolumeMove) -> Later | None:
+        """Remove what the data came from; None once there is nothing of it."""
+        if move.copies_files:
+            return await self._leftover(move)
+        return await self._snapshots.delete_new(move)
+
+    async def _leftover(self, move: VolumeMove) -> Later | None:
+        """What another process had sent for a copy may come yet, and goes too."""
+        if self._copier.may_come(move) and phase_age_s(move) < _LATEST_REQUEST_S:
+            return Later(LOOK_AGAIN_S)
+        left = await self._copier.remove(move)
+        return Later(LOOK_AGAIN_S) if left is not None else None
 
     async def _bring_back(self, move: VolumeMove) -> VolumeMove:
         is_settled = phase_age_s(move) >= _LATEST_REQUEST_S
@@ -148,3 +174,8 @@ class MoveEnding:
         await self._record.release(move)
         self.forget(move.uid)
         return SETTLED
+
+
+def _why(move: VolumeMove) -> str:
+    """Why a move is undone, without what its copy waited for since."""
+    return move.told.message.partition("; waiting until ")[0]

@@ -25,8 +25,9 @@ class Facts:
 
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
-    claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
-    ``quotas``: those of the namespace; ``has_hold``: the webhook holds new pods of it back;
+    claim; ``namesakes``: other PersistentVolumes that name the volume; ``copy_refused``: why no pod
+    can copy its files, "" if one can or none has to; ``autoscalers`` and ``quotas``: those of the
+    namespace; ``has_hold``: the webhook holds new pods of it back;
     ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all;
     ``kept``: what a move that goes back goes back to.
     """
@@ -43,6 +44,7 @@ class Facts:
     others: Sequence[VolumeMove]
     consumers: Sequence[Consumer]
     namesakes: Collection[str] = ()
+    copy_refused: str = ""
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
     has_hold: bool = True

@@ -6,20 +6,19 @@ that any process can go on; moves are few, and caches are only asked for what wa
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any, assert_never
 
 import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.moving import form_rules, freshness_rules, phase_rules, plan_rules
+from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
-from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.planning import Planning
 from provisioner.controller.moving.pods import consumer_rules
 from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.pods.restart_rules import Evict
@@ -29,25 +28,20 @@ from provisioner.controller.moving.snapshot import MoveSnapshots, lost
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
-from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
-from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Refuse, Settled
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled
 from provisioner.model.document import Document
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
 from provisioner.model.volume_move import ABORTABLE, Phase, VolumeMove
 
 _WORTH_TELLING_S = 10.0
-# After so long without a plan, the driver of the volume has no controller that moves.
-_UNTAKEN_S = 600.0
 _SLOWEST_S = 60.0
 # So long after the phase Held was written, webhooks have heard of it.
 _HEARD_S = 2.0
@@ -64,24 +58,34 @@ class Mover:
         self._driver = services.settings.driver
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
+        self._copier = Copier(services, self._record)
         self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
         self._ending = MoveEnding(
-            self._record, self._consumers, self._snapshots, self._volumes, self._companions
+            *(self._record, self._consumers, self._snapshots, self._volumes),
+            copier=self._copier,
+            companions=self._companions,
         )
         self._warming = Warming(services, self._record, self._snapshots, self._companions)
         self._going_back = GoingBack(services, self._record)
+        self._planning = Planning(
+            *(services, self._record, self._consumers, self._restarts),
+            copier=self._copier,
+            companions=self._companions,
+            going_back=self._going_back,
+        )
         self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
-            Phase.NEW: self._plan,
+            Phase.NEW: self._planning.plan,
             Phase.REFUSED: self._ending.release,
             Phase.PLANNED: self._begin,
             Phase.WARMING: self._warm,
             Phase.HELD: self._hold,
             Phase.SNAPSHOTTING: self._take_snapshot,
             Phase.CREATING: self._create,
+            Phase.COPYING: self._copy,
             Phase.SWAPPING: self._swap,
             Phase.CLEANING: self._ending.clean,
             Phase.DONE: self._ending.keep_source,
@@ -169,79 +173,7 @@ class Mover:
             await self._record.tell(move, message, **fields)
         return Later(LOOK_AGAIN_S)
 
-    # -- the plan
-
-    async def _plan(self, move: VolumeMove) -> Next:
-        if move.is_to_end:
-            await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
-            return AGAIN
-        settings, facts = self._services.settings, await self._facts(move)
-        if plan_rules.is_of_another_driver(facts.persistent_volume, self._driver):
-            left_s = _UNTAKEN_S - _age_s(move)
-            if left_s > 0:
-                return Later(left_s)  # its own controller may be about to take it
-        decision = plan_rules.examine(
-            facts,
-            driver=self._driver,
-            cluster_id=settings.cluster_id,
-            extra_tags=settings.extra_tags,
-        )
-        match decision:
-            case Refuse(message=message):
-                is_as_asked = isinstance(decision, plan_rules.AsAsked)
-                await self._record.advance(move, Phase.REFUSED, message, asAsked=is_as_asked)
-            case plan_rules.Planned(
-                plan=plan, source=source, request=request, body=body, kept=kept
-            ):
-                await self._record.advance(
-                    move,
-                    Phase.PLANNED,
-                    "; ".join([*plan.stops, *plan.notes]),
-                    plan=msgspec.to_builtins(plan),
-                    source=msgspec.to_builtins(source),
-                    kept=msgspec.to_builtins(kept),
-                    request=msgspec.to_builtins(request),  # None: nothing is copied
-                    persistentVolume=body,
-                )
-            case _:
-                assert_never(decision)
-        return AGAIN
-
-    async def _facts(self, move: VolumeMove) -> Facts:
-        client, namespace = self._services.client, move.metadata.namespace
-        claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
-        name = claim.spec.volume_name if claim is not None else ""
-        found = await self._record.persistent_volume(name)
-        volume_id = found.volume_id(self._driver) if found is not None else None
-        kept = await self._going_back.look(move)
-        class_name = plan_rules.target_class_name(move, claim)
-        if kept is not None:
-            class_name = kept.class_name
-        storage_class = await self._caches.storage_class(class_name)
-        named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
-        pods = await self._record.pods(move)
-        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
-        return Facts(
-            move=move,
-            claim=claim,
-            persistent_volume=found,
-            document=await self._record.volume_document(name),
-            volume=await self._services.volume_reads.volume(volume_id) if volume_id else None,
-            class_name=class_name,
-            storage_class=storage_class,
-            read_class=_read(storage_class) if storage_class is not None else None,
-            zones={place.zone for place in self._caches.registered_places()},
-            others=self._caches.moves.keyed("claim", move.claim_key),
-            consumers=await self._consumers.look(pods),
-            namesakes={each.name for each in named} - {name} if volume_id else (),
-            autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
-            quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
-            pods=pods,
-            companions=await self._companions.of_pods(move, pods),
-            nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
-            kept=kept,
-            has_hold=await self._restarts.has_hold(namespace),
-        )
+    # -- until the swap, the claim has its old volume
 
     async def _begin(self, move: VolumeMove) -> Next:
         if move.spec.dry_run:
@@ -255,8 +187,6 @@ class Mover:
         else:
             await self._record.advance(move, Phase.HELD)
         return AGAIN
-
-    # -- until the swap, the claim has its old volume
 
     async def _warm(self, move: VolumeMove) -> Next:
         done = await self._warming.advance(move)
@@ -286,6 +216,10 @@ class Mover:
                 return await self._abort(move, step)
             case phase_rules.GoOn() if not move.copies:
                 return await self._begin_swap_of_form(move, old)
+            case phase_rules.GoOn() if move.copies_files:
+                await self._record.advance(move, Phase.CREATING)
+                self._volumes.begin(move.uid)
+                return AGAIN
             case phase_rules.GoOn():
                 await self._record.advance(move, Phase.SNAPSHOTTING)
                 self._snapshots.begin(move.uid)
@@ -440,7 +374,35 @@ class Mover:
         outdated = freshness_rules.outdated(move, old, self._driver)
         if old is None or outdated:
             return await self._abort(move, phase_rules.Undo(outdated or "its volume is gone"))
+        if move.copies_files:
+            await self._record.advance(move, Phase.COPYING, volume=volume_id)
+            self._copier.begin(move.uid)
+            return AGAIN
         return await self._begin_swap(move, old, volume=volume_id)
+
+    async def _copy(self, move: VolumeMove) -> Next:
+        """Have a pod copy the files; whoever uses the claim meanwhile has it thrown away."""
+        broken = await self._broken(move)
+        if broken is not None:
+            return await self._abort(move, broken)
+        old = await self._record.persistent_volume(move.source.persistent_volume)
+        if old is None:
+            return await self._abort(move, phase_rules.Undo("its volume is gone"))
+        step = await self._copier.advance(move)
+        if isinstance(step, phase_rules.GoOn):
+            step = phase_rules.next_copied_step(move, await self._in_use(move, old))
+        match step:
+            case None:
+                return AGAIN
+            case phase_rules.Await(message=message):
+                return await self._wait(move, message)
+            case phase_rules.Undo():
+                return await self._abort(move, step)
+            case phase_rules.GoOn():
+                stopping = await self._stop_before_swap(move)
+                return stopping or await self._begin_swap(move, old)
+            case _:
+                assert_never(step)
 
     async def _wait_for_others(self, move: VolumeMove) -> Next | None:
         """All moves that go together swap, or none; None if they can."""
@@ -551,11 +513,6 @@ class Mover:
                 assert_never(step)
 
 
-def _age_s(move: VolumeMove) -> float:
-    created_at = move.metadata.creation_timestamp
-    return (datetime.now(UTC) - created_at).total_seconds() if created_at else _UNTAKEN_S
-
-
 def _is_held(move: VolumeMove, old: PersistentVolume) -> bool:
     return old.annotations.get(HELD_FOR_MOVE) == move.key
 
@@ -563,10 +520,3 @@ def _is_held(move: VolumeMove, old: PersistentVolume) -> bool:
 def _is_news(old: VolumeMove, new: VolumeMove) -> bool:
     """Whether somebody else has changed it: our own writing must not cut a pause short."""
     return (old.uid, old.spec, old.deleting) != (new.uid, new.spec, new.deleting)
-
-
-def _read(storage_class: StorageClass) -> ReadClass | str:
-    try:
-        return read(storage_class)
-    except ValueError as error:
-        return str(error)

@@ -152,6 +152,18 @@ def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
     return LetGo(message) if seen.held and (seen.uses or seen.nodes) else Await(message)
 
 
+def next_copied_step(move: VolumeMove, seen: InUse) -> Await | GoOn | Undo:
+    """Whether nobody can have written to the old volume since its files were copied."""
+    step = next_held_step(move, seen)
+    match step:
+        case LetGo() | Hold():
+            return Undo("the claim was used after its files were copied: the copy is thrown away")
+        case Await() if seen.uses or seen.nodes:
+            return Undo("the claim was used after its files were copied: the copy is thrown away")
+        case _:
+            return step
+
+
 def _in_use(source: MoveSource, seen: InUse) -> str:
     if seen.uses:
         return f"waiting for pods {listed([each.name for each in seen.uses], 'and')} to end"
@@ -168,7 +180,7 @@ def unlike(request: CreateRequest, made: Volume) -> str | None:
         wrong = f"is in {made.zone} instead of {request.zone}"
     elif made.size_gib < request.size_gib:
         wrong = f"has {made.size_gib} GiB instead of {request.size_gib} GiB"
-    elif made.snapshot_id != request.snapshot_id:
+    elif made.snapshot_id != (request.snapshot_id or ""):
         made_of = made.snapshot_id or "no snapshot"
         wrong = f"was made from {made_of} instead of {request.snapshot_id}"
     elif request.encrypted and not made.encrypted:
@@ -341,6 +353,12 @@ def _binding(
     if made is not None and made.state not in (VolumeState.DELETING, VolumeState.DELETED):
         return Introduce()
     source, zone = move.source, told.plan.target.zone if told.plan else ""
+    if move.copies_files:
+        return Await(
+            f"PersistentVolume {name} was deleted, and its volume {told.volume} in EC2 as well: "
+            f"create a claim of another name with the old volume {source.volume_id}, which "
+            f"PersistentVolume {source.persistent_volume} keeps"
+        )
     return Await(
         f"PersistentVolume {name} was deleted, and its volume {told.volume} in EC2 as well: "
         f"create a volume in zone {zone} from snapshot {told.snapshot}, and PersistentVolume "
@@ -412,7 +430,9 @@ def _resources(asked: Json, move: VolumeMove) -> Json:
         size_gib = plan.target.size_gib  # else the volume, as it was before, would be grown
         if parse_bytes(str(requests.get("storage", "0"))) > size_gib * GIB:
             requests["storage"] = f"{size_gib}Gi"
-    if size and parse_bytes(size) > parse_bytes(str(requests.get("storage", "0"))):
+    is_larger = size and parse_bytes(size) > parse_bytes(str(requests.get("storage", "0")))
+    # Bound by name or not, a claim gets no volume that is smaller than it asks for.
+    if is_larger or (size and move.copies_files):
         size_gib = plan.target.size_gib if plan is not None else -(-parse_bytes(size) // GIB)
         requests["storage"] = f"{size_gib}Gi"
     return asked | {"requests": requests}

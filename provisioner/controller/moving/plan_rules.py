@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import structs
+
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import form_rules
+from provisioner.controller.moving import copy_plan_rules, form_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
@@ -102,23 +104,45 @@ def examine(
     read_class = _class(facts, driver)
     if isinstance(read_class, Refuse):
         return read_class
-    target = _target(facts.move, volume, read_class, facts.class_name)
-    if isinstance(target, Refuse):
-        return target
-    before = _shape(volume, claim.class_name)
-    refused = _impossible(facts, before, target)
-    if refused is not None:
-        return refused
+    plan = _planned(facts, facts.document, volume, read_class, driver)
+    if isinstance(plan, Refuse):
+        return plan
     try:
         written = plan_rules.tags_of(stand_in(facts.move), read_class, cluster_id, extra_tags)
     except ValueError as error:
         return _no(f"class {facts.class_name!r} or --extra-tags: {error}")
-    return Planned(
-        _plan(facts, before, target, driver, warms=warm_rules.is_worth_it(facts.move, volume)),
-        source,
-        _request(facts.move, target, written),
-        _body(facts.move, form_rules.in_csi_form(facts.document, driver), read_class, target),
-    )
+    old = form_rules.in_csi_form(facts.document, driver)
+    body = _body(facts.move, old, read_class, plan.target)
+    if plan.copies_files:
+        body = copy_plan_rules.of_new_file_system(body, facts.move.spec.to.fs_type)
+    return Planned(plan, source, _request(facts.move, plan.target, written), body)
+
+
+def _planned(
+    facts: Facts, old: Document, volume: Volume, read_class: ReadClass, driver: str
+) -> MovePlan | Refuse:
+    """The plan of a move to another volume."""
+    claim, target = facts.claim, _target(facts.move, volume, read_class, facts.class_name)
+    if isinstance(target, Refuse):
+        return target
+    before = _shape(volume, claim.class_name if claim is not None else "")
+    copies = copy_plan_rules.is_asked(facts.move, volume, old)
+    if copies:
+        now = copy_plan_rules.file_system_of(old)
+        before = structs.replace(before, fs_type=now)
+        target = structs.replace(target, fs_type=facts.move.spec.to.fs_type or now)
+    refused = _impossible(facts, before, target)
+    if refused is None and copies:
+        refused = _no_copy(facts, old, before, target)
+    if refused is not None:
+        return refused
+    warms = not copies and warm_rules.is_worth_it(facts.move, volume)
+    return _plan(facts, before, target, driver, copies_files=copies, warms=warms)
+
+
+def _no_copy(facts: Facts, old: Document, before: Shape, target: Shape) -> Refuse | None:
+    said = copy_plan_rules.refused(facts.move, old, before, target, facts.copy_refused)
+    return _no(said) if said is not None else None
 
 
 def _source(claim: Claim, found: PersistentVolume, volume: Volume, driver: str) -> MoveSource:
@@ -183,6 +207,7 @@ def _plan(
     driver: str,
     *first: str,
     keeps_volume: bool = False,
+    copies_files: bool = False,
     warms: bool = False,
 ) -> MovePlan:
     """What the user reads; ``first``: sentences before all others."""
@@ -190,12 +215,14 @@ def _plan(
         source=before,
         target=target,
         keeps_volume=keeps_volume,
+        copies_files=copies_files,
         warms=warms,
         pods=_stopping(facts),
         stops=_stops(facts),
         notes=[
             *first,
             *_notes(facts, before, target, driver),
+            *(copy_plan_rules.notes(facts.move.metadata.namespace) if copies_files else []),
             *([warm_rules.NOTE] if warms else []),
         ],
     )
@@ -389,12 +416,7 @@ def _size_gib(size: str, volume: Volume) -> int | Refuse:
         size_gib = -(-parse_bytes(size) // GIB)
     except ValueError as error:
         return _no(f"size: {error}")
-    if size_gib < volume.size_gib:
-        return _no(
-            f"size {size} is less than the {volume.size_gib} GiB of volume {volume.volume_id}: a "
-            "volume made from a snapshot cannot be smaller; copy the files into a new claim"
-        )
-    return size_gib
+    return max(size_gib, 1)
 
 
 def _shape(volume: Volume, class_name: str) -> Shape:
@@ -443,6 +465,7 @@ def _differs(facts: Facts, before: Shape, target: Shape) -> bool:
         and target.encrypted == before.encrypted
         and is_same_key(target.kms_key_id, before.kms_key_id)
         and target.storage_class_name == before.storage_class_name
+        and target.fs_type == before.fs_type
     )
     return not same or bool(facts.move.spec.to.storage_class_name and _is_other(before, target))
 
@@ -478,7 +501,8 @@ def _notes(facts: Facts, before: Shape, target: Shape, driver: str) -> list[str]
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None
-    if made_with and asked and asked != made_with:
+    wanted = facts.move.spec.to.fs_type
+    if made_with and asked and asked != made_with and not wanted:
         notes.append(f"the file system stays {made_with}, although the class says {asked}")
     return notes
 

@@ -39,6 +39,8 @@ class Settings:
     release_dead_nodes: bool = False
     initialize_nodes: bool = False
     volume_moves: bool = False
+    copy_image: str = ""  # of pods that copy files; "" for that of the controller's own pod
+    own_pod: str = ""  # namespace/name; "" if it is none
     volume_costs: bool = False
     volume_costs_interval_s: float = 3600.0
     drain_s: float = 25.0  # longer than EC2 may take to answer a call

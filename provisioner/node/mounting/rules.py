@@ -177,8 +177,10 @@ def wants_read_only(capability: Capability) -> bool:
     return capability.is_read_only or "ro" in parted(capability.mount_flags)
 
 
-def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
-    """The options to mount a volume's device with, each once.
+def mount_options(
+    file_system: str, capability: Capability, *, read_only: bool = False
+) -> tuple[str, ...]:
+    """The options to mount a volume's device with, each once; ``read_only``: whatever is requested.
 
     xfs always gets nouuid: a volume and its clone on one node have the same UUID.
 
@@ -188,7 +190,7 @@ def mount_options(file_system: str, capability: Capability) -> tuple[str, ...]:
     options = parted(capability.mount_flags)
     for option in options:
         check(option)
-    mode = ["ro"] if wants_read_only(capability) else ["rw"]
+    mode = ["ro"] if read_only or wants_read_only(capability) else ["rw"]
     others = [option for option in options if option not in ("ro", "rw")]
     own = ["nouuid"] if file_system == "xfs" else []
     return tuple(dict.fromkeys([*mode, *others, *own]))

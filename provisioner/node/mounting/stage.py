@@ -15,7 +15,7 @@ from functools import partial
 import structlog
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.model.names import MADE_FROM, MULTI_ATTACH
+from provisioner.model.names import MADE_FROM, MULTI_ATTACH, READ_ONLY
 from provisioner.node.devices.lookup import Device
 from provisioner.node.formatting import file_system_rules as rules
 from provisioner.node.formatting.format import FileSystemRequest
@@ -147,7 +147,9 @@ class Stager:
                 await self._tools.checks.check(device, wanted.name)
                 await self._tools.unmounted_growth.grow(device, wanted.name)
         await self._tools.paths.make_directory(path)
-        options = mounting.mount_options(wanted.name, request.capability)
+        options = mounting.mount_options(
+            wanted.name, request.capability, read_only=wanted.read_only
+        )
         await self._tools.mounts.mount(device.path, path, file_system=wanted.name, options=options)
         try:
             mount = await self._seen_mounted(device, path)
@@ -235,7 +237,9 @@ def _requested(request: Stage) -> FileSystemRequest:
             "access mode ReadOnlyMany: even a read-only mount writes to it, and other nodes may be "
             "using it; use a PersistentVolume with ReadWriteOnce, or a volume without Multi-Attach",
         )
-    read_only = mounting.wants_read_only(request.capability)
+    # A pod that comes to the node while files are copied must not change them.
+    is_copied = request.publish_context.get(READ_ONLY) == "true"
+    read_only = is_copied or mounting.wants_read_only(request.capability)
     return FileSystemRequest(name, request.volume_context, read_only)
 
 

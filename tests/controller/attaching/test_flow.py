@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from provisioner import clock
 from provisioner.controller.attaching.flow import Attacher
@@ -189,6 +190,23 @@ async def test_what_takes_the_record_of_an_attach_out_at_once_is_told_and_not_wr
     prepared, told = (patch for _, _, patch in world.kube.sent)
     assert prepared["metadata"]["finalizers"] == [ATTACHER_FINALIZER]
     assert "webhook" in told["status"]["attachError"]["message"]
+
+
+@pytest.mark.parametrize(("end", "told"), [("from", "true"), ("to", None)])
+async def test_the_node_is_told_that_the_source_of_a_copy_is_mounted_read_only(end: Any, told: Any):
+    world = World(WAITING, registered=a_csi_node())
+    notes = {"ebs-provisioner.io/copy-of": f"{end} shop/move"}
+    copied = a_persistent_volume(annotations=notes)
+    metadata = structs.replace(copied.metadata, resource_version="99")
+    world.caches.persistent_volumes._store.apply(structs.replace(copied, metadata=metadata))
+    world.kube.answers = [WAITING]
+    world.attacher._state.begin(WAITING)
+
+    await world.attacher._attached(WAITING, Attached(TARGET, "/dev/xvdab", "snap-1"))
+
+    [(_, _, patch)] = world.kube.sent
+    metadata = patch["status"]["attachmentMetadata"]
+    assert metadata.get("ebs-provisioner.io/read-only") == told
 
 
 async def test_the_node_is_told_which_instance_the_devices_name_is_of():

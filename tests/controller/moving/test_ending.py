@@ -14,7 +14,7 @@ from provisioner.controller.moving.phase_rules import Await
 from provisioner.model.decision import AGAIN, Later
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume_move import MoveKept, MoveTarget, Phase, VolumeMove
+from provisioner.model.volume_move import MoveKept, MovePlan, MoveTarget, Phase, VolumeMove
 from tests.builders import DRIVER
 from tests.controller.move_record import (
     OLD_PV,
@@ -194,3 +194,27 @@ async def test_what_goes_back_and_is_undone_lets_the_kept_volume_go():
 
     assert record.let_go_of == [OLD_PV, KEPT_PV]
     assert record.written[-1]["phase"] == Phase.ABORTED
+
+
+class FakeCopier:
+    """A copy whose volume is still attached, or is not any more."""
+
+    def __init__(self, left: Await | None) -> None:
+        self.left = left
+
+    async def remove(self, _: VolumeMove) -> Await | None:
+        return self.left
+
+
+async def test_the_old_volume_is_not_let_go_before_the_pod_of_a_copy_has_left_it():
+    """A pod that came to the same node before would have it read-only."""
+    ending, record = an_ending(a_pv("Bound"))
+    ending._copier = FakeCopier(Await("waiting until it is detached"))  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Aborting", message="it does not fit")
+    plan = structs.replace(move.told.plan or MovePlan(), copies_files=True)
+    move = structs.replace(move, status=structs.replace(move.told, plan=plan))
+
+    assert isinstance(await ending.undo(move), Later)
+
+    assert record.let_go_with == []
+    assert record.written == [{"message": "it does not fit; waiting until it is detached"}]

@@ -263,7 +263,6 @@ def in_zone(zone: str) -> list[TopologyTerm]:
         ({"zones": {ZONE}}, f"no node with the driver is in zone {THERE}"),
         ({"move": a_move(to={"zone": ZONE})}, "nothing is to be done"),
         ({"move": a_move(to={"encrypted": False})}, "nothing is to be done"),
-        ({"move": a_move(to={"size": "1Gi"})}, "cannot be smaller"),
         ({"move": a_move(to={"size": "much"})}, "is not a quantity"),
         ({"move": a_move(to={"kmsKeyId": "no key"})}, "neither an ARN"),
     ],

@@ -7,7 +7,7 @@ import pytest
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.requests import AccessMode, Unstage
 from tests.node.loop_disks import checksum_of
-from tests.node.machine import OTHER, run
+from tests.node.machine import OTHER, VOLUME, run
 
 pytest_plugins = ("tests.node.machine_fixtures",)
 pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
@@ -94,3 +94,21 @@ async def test_one_that_other_nodes_may_have_is_refused_and_not_written(
     assert refused.value.reason is Reason.INVALID_REQUEST
     assert machine.mounts.at(str(machine.staging(OTHER))) is None
     assert checksum(disk) == before
+
+
+@pytest.mark.parametrize("file_system", FILE_SYSTEMS)
+async def test_while_files_are_copied_no_pod_of_the_node_can_write_whatever_it_asks_for(
+    machine, file_system
+):
+    await used(machine, file_system)
+    await machine.stager.unstage(Unstage(VOLUME, str(machine.staging())))
+    request = machine.stage(file_system=file_system)
+    told = {**request.publish_context, "ebs-provisioner.io/read-only": "true"}
+
+    await machine.stager.stage(replace(request, publish_context=told))
+
+    assert machine.mounts.at(str(machine.staging())).is_read_only_everywhere
+    with pytest.raises(NodeError, match="is requested writable, but is mounted read-only"):
+        await machine.publisher.publish(machine.publish())
+    with pytest.raises(OSError, match="Read-only"):
+        (machine.staging() / "file").write_text("written")

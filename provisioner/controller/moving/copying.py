@@ -1,0 +1,207 @@
+"""The copy of a claim's files by a pod: its objects are made, watched, and removed again.
+
+All of them have names that follow from the move's UID, so that a request which is sent twice, or
+whose reply is lost, makes one object. They are looked at as the API server has them now.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+import structlog
+
+from provisioner.controller.moving import copy_plan_rules
+from provisioner.controller.moving import copying_rules as rules
+from provisioner.controller.moving.phase_rules import Await, GoOn, Undo, Use
+from provisioner.controller.moving.record import (
+    CLAIM_DOCUMENTS,
+    MoveRecord,
+    suppress_exists,
+    suppress_gone,
+)
+from provisioner.controller.shared.services import Services
+from provisioner.kube.client import find
+from provisioner.kube.resources import CLAIMS, CONTROLLED_PODS, COPY_PODS, PODS, Resource
+from provisioner.model.copy_pod import CopyPod
+from provisioner.model.document import Document
+from provisioner.model.errors import KubeError, Outcome, Reason
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume import Volume
+from provisioner.model.volume_move import Phase, VolumeMove
+
+_POD_DOCUMENTS = Resource("", "v1", PODS.plural, PODS.kind, Document)
+
+log = structlog.get_logger(__name__)
+
+
+class Copier:
+    """Copies of files. All raise ``KubeError``."""
+
+    def __init__(self, services: Services, record: MoveRecord) -> None:
+        self._client = services.client
+        self._caches = services.caches
+        self._settings = services.settings
+        self._record = record
+        # Of these it is certain that nothing was sent that is not known.
+        self._certain: set[str] = set()
+
+    def begin(self, uid: str) -> None:
+        """This process has written the phase: nothing was sent before."""
+        self._certain.add(uid)
+
+    def forget(self, uid: str) -> None:
+        """The move has ended."""
+        self._certain.discard(uid)
+
+    def may_come(self, move: VolumeMove) -> bool:
+        """Whether objects of its copy may come yet, by requests of another process."""
+        told = move.told
+        began = told.copied is not None or told.undone_from == Phase.COPYING
+        return began and move.uid not in self._certain
+
+    async def why_not(self, move: VolumeMove, old: Document | None, volume: Volume | None) -> str:
+        """Why no pod can copy the files, in one sentence; "" if one can, or if none has to."""
+        if old is None or volume is None or not copy_plan_rules.is_asked(move, volume, old):
+            return ""
+        image = await self._image()
+        if not image:
+            return copy_plan_rules.NO_IMAGE
+        body, namespace = rules.pod_body(move, image), move.metadata.namespace
+        try:
+            with suppress_exists():
+                await self._client.create(COPY_PODS, body, namespace, dry_run=True)
+        except KubeError as error:
+            if error.outcome is Outcome.UNKNOWN or error.reason is not Reason.FORBIDDEN:
+                raise
+            return (
+                f"no pod can copy the files: {error.message}; allow it in namespace {namespace} "
+                "(Pod Security level baseline, ResourceQuota) for the time of the move"
+            )
+        return ""
+
+    async def _image(self) -> str:
+        """The image with which files are copied, "" if it is not known."""
+        if self._settings.copy_image or not self._settings.own_pod:
+            return self._settings.copy_image
+        namespace, _, name = self._settings.own_pod.partition("/")
+        own = await find(self._client, _POD_DOCUMENTS, name, namespace)
+        return rules.image_of(own) if own is not None else ""
+
+    async def advance(self, move: VolumeMove) -> Await | GoOn | Undo | None:
+        """Take one step.
+
+        Returns:
+            GoOn once all is copied and nothing is left of the copy but the files; None if something
+            was done.
+        """
+        seen = await self._look(move)
+        if move.told.copied is not None:
+            return rules.came(move, seen.strangers) or await self._remove(move, seen)
+        try:
+            return await self._take(move, rules.next_step(move, seen), seen)
+        except KubeError as error:
+            if error.outcome is Outcome.UNKNOWN:
+                self._certain.discard(move.uid)
+            raise
+
+    async def _take(
+        self, move: VolumeMove, step: rules.CopyStep, seen: rules.Seen
+    ) -> Await | Undo | None:
+        match step:
+            case rules.MakeVolume(end=end):
+                return await self._make_volume(move, end)
+            case rules.MakeClaim(end=end):
+                await self._make_claim(move, end, seen.volumes)
+            case rules.MakePod():
+                body = rules.pod_body(move, await self._image())
+                with suppress_exists():
+                    await self._client.create(COPY_PODS, body, move.metadata.namespace)
+            case rules.RemovePod() if seen.pod is not None:
+                log.info("the pod of a copy has failed", pod=seen.pod.name)
+                await self._delete_pod(seen.pod)
+            case rules.Copied(report=report):
+                await self._record.write(move, {"copied": msgspec.to_builtins(report)})
+            case Await() | Undo():
+                return step
+        return None
+
+    async def remove(self, move: VolumeMove) -> Await | None:
+        """Remove all of a copy but the new volume; None once nothing is left."""
+        left = await self._remove(move, await self._look(move))
+        return left if isinstance(left, Await) else None
+
+    async def _look(self, move: VolumeMove) -> rules.Seen:
+        namespace = move.metadata.namespace
+        volumes = {
+            end: await self._record.persistent_volume(rules.volume_name(move, end))
+            for end in rules.ENDS
+        }
+        claims: dict[str, Document | None] = {
+            end: await find(self._client, CLAIM_DOCUMENTS, rules.claim_name(move, end), namespace)
+            for end in rules.ENDS
+        }
+        pod = await find(self._client, COPY_PODS, rules.pod_name(move), namespace)
+        return rules.Seen(volumes, claims, pod, await self._strangers(move, pod))
+
+    async def _strangers(self, move: VolumeMove, ours: CopyPod | None) -> list[Use]:
+        """Other pods that use the claim, or one of the copy's."""
+        namespace = move.metadata.namespace
+        keys = {f"{namespace}/{rules.claim_name(move, end)}" for end in rules.ENDS}
+        keys.add(move.claim_key)
+        uid = ours.uid if ours is not None and rules.is_ours(move, ours) else ""
+        found = await self._client.list(CONTROLLED_PODS, namespace=namespace)
+        return [
+            Use(pod.name)
+            for pod in found.items
+            if pod.node_name and pod.uid != uid and keys.intersection(pod.claim_keys)
+        ]
+
+    async def _make_volume(self, move: VolumeMove, end: str) -> Undo | None:
+        source = move.source
+        old = await self._record.volume_document(source.persistent_volume)
+        new = await self._record.volume_document(move.persistent_volume_name)
+        if old is None or new is None:
+            return Undo("the old or the new PersistentVolume is gone, so no files can be copied")
+        await self._record.create_volume_object(rules.volume_body(move, end, old, new))
+        return None
+
+    async def _make_claim(
+        self, move: VolumeMove, end: str, volumes: Mapping[str, PersistentVolume | None]
+    ) -> None:
+        volume = volumes[end]
+        if volume is not None:
+            body = rules.claim_body(move, end, volume)
+            with suppress_exists():
+                made = await self._client.create(CLAIMS, body, move.metadata.namespace)
+                self._caches.claims.observe(made)
+
+    async def _remove(self, move: VolumeMove, seen: rules.Seen) -> Await | GoOn:
+        """Ask for the end of what is there; the volumes last, which wait for the detach."""
+        pod = seen.pod
+        if pod is not None and rules.is_ours(move, pod):
+            await self._delete_pod(pod)
+            return rules.leftover(move, seen)
+        claims = [each for each in seen.claims.values() if each and rules.is_ours(move, each)]
+        for claim in claims:
+            if not claim.deleting:
+                await self._delete_claim(claim)
+        if claims:
+            return rules.leftover(move, seen)
+        for end, volume in seen.volumes.items():
+            ours = volume is not None and rules.is_our_volume(move, end, volume)
+            if ours and volume is not None and not volume.deleting:
+                with suppress_gone():
+                    await self._record.remove_volume_object(volume)
+        return rules.leftover(move, seen)
+
+    async def _delete_pod(self, pod: CopyPod) -> None:
+        if not pod.deleting:
+            with suppress_gone():
+                await self._client.delete(
+                    PODS, pod.name, namespace=pod.metadata.namespace, uid=pod.uid
+                )
+
+    async def _delete_claim(self, claim: Document) -> None:
+        with suppress_gone():
+            await self._client.delete(
+                CLAIMS, claim.name, namespace=claim.metadata.namespace, uid=claim.uid
+            )

@@ -1,0 +1,336 @@
+"""Decide how the files of a claim come to the empty volume of its move, and what is made for it.
+
+The pod that copies has two claims of its own, bound to two PersistentVolumes of their own that name
+the old volume and the new one, with the policy Retain. So the old PersistentVolume stays held: no
+pod of the claim has its volume attached. The old volume is mounted read-only, for whoever comes to
+its node (``READ_ONLY``). All of this is gone before the swap begins, and both volumes are detached.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from provisioner.controller.moving.copy_plan_rules import OF_ALL
+from provisioner.controller.moving.form_rules import in_csi_form
+from provisioner.controller.moving.phase_rules import Await, GoOn, Undo, Use
+from provisioner.model.claim import BIND_COMPLETED, CLAIM_KIND
+from provisioner.model.copy_pod import CopyPod
+from provisioner.model.copy_report import CopyReport, decoded
+from provisioner.model.document import Document
+from provisioner.model.names import COPY_OF
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.sentences import listed
+from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
+
+Json = dict[str, Any]
+FROM, TO = "from", "to"
+ENDS = (FROM, TO)
+_CONTAINER = "copy"
+# What a copy of all owners' files takes. Kubernetes' Pod Security level "baseline" allows these.
+_CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP")
+
+
+def volume_name(move: VolumeMove, end: str) -> str:
+    """The name of the PersistentVolume of one end of a copy."""
+    return f"{move.persistent_volume_name}-{end}"
+
+
+def claim_name(move: VolumeMove, end: str) -> str:
+    """The name of the claim of one end of a copy."""
+    return f"move-{move.uid}-{end}"
+
+
+def pod_name(move: VolumeMove) -> str:
+    """The name of the pod that copies."""
+    return f"move-{move.uid}"
+
+
+# -- what is made
+
+
+def volume_body(move: VolumeMove, end: str, old: Document, new: Document) -> Json:
+    """The PersistentVolume of one end.
+
+    Args:
+        move: whose copy it is.
+        end: FROM or TO.
+        old: the old PersistentVolume, in either form.
+        new: the one that is reserved for the claim.
+    """
+    driver = str(new.spec["csi"]["driver"])
+    told = in_csi_form(old, driver) if end == FROM else new
+    options = [each for each in old.spec.get("mountOptions") or () if each in OF_ALL - {"rw", "ro"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": volume_name(move, end), "annotations": {COPY_OF: f"{end} {move.key}"}},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": told.spec["capacity"],
+            "claimRef": {
+                "apiVersion": "v1",
+                "kind": CLAIM_KIND,
+                "namespace": move.metadata.namespace,
+                "name": claim_name(move, end),
+            },
+            "csi": told.spec["csi"],
+            # For readers that come to its node later, too: what is mounted once is mounted so.
+            **({"mountOptions": ["ro", *options]} if end == FROM else {}),
+            "nodeAffinity": new.spec["nodeAffinity"],
+            "persistentVolumeReclaimPolicy": "Retain",
+            "storageClassName": "",
+            "volumeMode": "Filesystem",
+        },
+    }
+
+
+def claim_body(move: VolumeMove, end: str, volume: PersistentVolume) -> Json:
+    """The claim of one end, bound by name to its PersistentVolume."""
+    return {
+        "apiVersion": "v1",
+        "kind": CLAIM_KIND,
+        "metadata": _meta(move, claim_name(move, end)),
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": dict(volume.spec.capacity or {})},
+            "storageClassName": "",
+            "volumeMode": "Filesystem",
+            "volumeName": volume.name,
+        },
+    }
+
+
+def pod_body(move: VolumeMove, image: str) -> Json:
+    """The pod: root, which may do to files what it has to, and nothing else."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": _meta(move, pod_name(move)),
+        "spec": {
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            # A container that was killed goes on where it was.
+            "restartPolicy": "OnFailure",
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [_container(image)],
+            "volumes": [
+                {
+                    "name": end,
+                    "persistentVolumeClaim": {
+                        "claimName": claim_name(move, end),
+                        "readOnly": end == FROM,
+                    },
+                }
+                for end in ENDS
+            ],
+        },
+    }
+
+
+def image_of(controller: Document) -> str:
+    """The image of the controller's own pod, "" if no container is that of the controller."""
+    containers = controller.spec.get("containers") or ()
+    return next((str(c["image"]) for c in containers if c.get("name") == "controller"), "")
+
+
+def _container(image: str) -> Json:
+    return {
+        "name": _CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["copy-files", *(f"/{end}" for end in ENDS)],
+        "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"add": list(_CAPABILITIES), "drop": ["ALL"]},
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": False,
+            "runAsUser": 0,
+            "runAsGroup": 0,
+        },
+        "volumeMounts": [
+            {"name": end, "mountPath": f"/{end}", "readOnly": end == FROM} for end in ENDS
+        ],
+    }
+
+
+def _meta(move: VolumeMove, name: str) -> Json:
+    """Whatever becomes of the controller, it goes with the move."""
+    owner = {"apiVersion": API_VERSION, "kind": KIND, "name": move.name, "uid": move.uid}
+    return {
+        "name": name,
+        "namespace": move.metadata.namespace,
+        "labels": {COPY_OF: move.uid},
+        "ownerReferences": [owner],
+    }
+
+
+def is_ours(move: VolumeMove, found: Document | CopyPod) -> bool:
+    """Whether an object in the move's namespace was made for its copy."""
+    owners = found.metadata.owner_references or []
+    return any(each.get("uid") == move.uid for each in owners)
+
+
+def is_our_volume(move: VolumeMove, end: str, found: PersistentVolume) -> bool:
+    """Whether a PersistentVolume was made for the copy of a move."""
+    return found.annotations.get(COPY_OF) == f"{end} {move.key}"
+
+
+# -- what is done next
+
+
+@dataclass(frozen=True, slots=True)
+class MakeVolume:
+    """Create the PersistentVolume of one end."""
+
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakeClaim:
+    """Create the claim of one end."""
+
+    end: str
+
+
+@dataclass(frozen=True, slots=True)
+class MakePod:
+    """Create the pod."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemovePod:
+    """Delete a pod that cannot go on; another one does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """Write down that all is copied."""
+
+    report: CopyReport
+
+
+CopyStep = MakeVolume | MakeClaim | MakePod | RemovePod | Copied | Await | Undo
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What there is of a copy. ``strangers``: other pods that use one of the three claims."""
+
+    volumes: Mapping[str, PersistentVolume | None]
+    claims: Mapping[str, Document | None]
+    pod: CopyPod | None
+    strangers: Sequence[Use] = ()
+
+
+def next_step(move: VolumeMove, seen: Seen) -> CopyStep:
+    """How the files come to the new volume; each step can be repeated."""
+    wrong = came(move, seen.strangers) or _taken(move, seen)
+    if wrong is not None:
+        return wrong
+    for end in ENDS:
+        volume, claim = seen.volumes[end], seen.claims[end]
+        if volume is None:
+            return MakeVolume(end)
+        if claim is None:
+            return MakeClaim(end)
+        if volume.deleting or claim.deleting:
+            return Undo("somebody has deleted a claim or a PersistentVolume of the copy")
+        if BIND_COMPLETED not in claim.annotations:
+            return Await("the claims of the copy are being bound")
+    return _next_of_pod(seen.pod)
+
+
+def came(move: VolumeMove, strangers: Sequence[Use]) -> Undo | None:
+    """Whether somebody may have written what the copy does not have, or into the copy."""
+    if not strangers:
+        return None
+    names = listed([each.name for each in strangers], "and")
+    return Undo(
+        f"pod {names} came to use claim {move.claim_key} or its copy while files were copied, so "
+        "the copy is thrown away"
+    )
+
+
+def _taken(move: VolumeMove, seen: Seen) -> Undo | None:
+    """Whether something of another has the name of one of ours."""
+    source = move.source
+    named = {FROM: source.volume_id, TO: move.told.volume}
+    found: list[tuple[str, str, bool]] = []
+    for end in ENDS:
+        volume, claim = seen.volumes[end], seen.claims[end]
+        if volume is not None:
+            ours = is_our_volume(move, end, volume) and volume.named_volume == named[end]
+            found.append(("PersistentVolume", volume.name, ours))
+        if claim is not None:
+            bound = claim.spec.get("volumeName") == volume_name(move, end)
+            found.append(("claim", claim.name, is_ours(move, claim) and bound))
+    if seen.pod is not None:
+        found.append(("pod", seen.pod.name, is_ours(move, seen.pod)))
+    foreign = [f"{kind} {name}" for kind, name, ours in found if not ours]
+    if foreign:
+        return Undo(f"{foreign[0]} has the name of one of the copy, and is another's: delete it")
+    return None
+
+
+def _next_of_pod(pod: CopyPod | None) -> CopyStep:
+    if pod is None:
+        return MakePod()
+    if pod.deleting:
+        return Await(f"waiting until pod {pod.name}, which was deleted, is gone")
+    if pod.status.phase == "Succeeded":
+        return _ended(pod)
+    if pod.status.phase == "Failed":
+        return RemovePod()
+    return Await(_waiting(pod))
+
+
+def _ended(pod: CopyPod) -> Copied | Undo:
+    ended = [each.state.terminated for each in pod.status.container_statuses or ()]
+    report = decoded(ended[0].message) if ended and ended[0] is not None else None
+    if report is None:
+        return Undo(f"pod {pod.name} has ended without a report, so the copy is thrown away")
+    if report.refused or not report.done:
+        return Undo(f"the files are not copied: {report.refused or 'nobody says why'}")
+    return Copied(report)
+
+
+def _waiting(pod: CopyPod) -> str:
+    """What the pod does, or what is in its way."""
+    status = pod.status
+    for each in status.container_statuses or ():
+        last = each.last_state.terminated
+        if last is not None and each.state.waiting is not None:
+            told = f": {last.message.strip()}" if last.message.strip() else ""
+            return f"pod {pod.name} has failed, and is started again{told}"
+        waiting = each.state.waiting
+        if waiting is not None and waiting.message:
+            return f"pod {pod.name} cannot start ({waiting.reason}): {waiting.message}"
+    if status.phase == "Running":
+        where = f" on node {pod.spec.node_name}" if pod.spec.node_name else ""
+        return f"pod {pod.name} copies the files{where}"
+    for condition in status.conditions or ():
+        if condition.status == "False" and condition.reason == "Unschedulable":
+            return f"pod {pod.name} cannot be scheduled: {condition.message}"
+    return f"pod {pod.name}, which copies the files, is starting"
+
+
+# -- how it is all removed
+
+
+def leftover(move: VolumeMove, seen: Seen) -> Await | GoOn:
+    """What is still there of a copy that has ended."""
+    if seen.pod is not None and is_ours(move, seen.pod):
+        return Await(f"waiting until pod {seen.pod.name}, which has copied the files, is gone")
+    for end in ENDS:
+        claim = seen.claims[end]
+        if claim is not None and is_ours(move, claim):
+            users = listed([each.name for each in seen.strangers], "and")
+            used = f": it is used by {users}" if users else ""
+            return Await(f"waiting until claim {claim.name} of the copy is gone{used}")
+    for end in ENDS:
+        volume = seen.volumes[end]
+        if volume is not None and is_our_volume(move, end, volume):
+            return Await(f"waiting until volume {volume.named_volume} is detached after the copy")
+    return GoOn()

@@ -1,0 +1,138 @@
+"""Planning: read what the plan of a move rests on, once, and write what is decided."""
+
+from datetime import UTC, datetime
+from typing import assert_never
+
+import msgspec
+
+from provisioner.classes.storage_class_rules import ReadClass, read
+from provisioner.controller.moving import plan_rules
+from provisioner.controller.moving.copying import Copier
+from provisioner.controller.moving.facts_rules import Facts
+from provisioner.controller.moving.going_back.flow import GoingBack
+from provisioner.controller.moving.pods.consumers import Consumers
+from provisioner.controller.moving.pods.restarts import Restarts
+from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.together.companions import Companions
+from provisioner.controller.shared.services import Services
+from provisioner.kube.client import find
+from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
+from provisioner.model.decision import AGAIN, Later, Next, Refuse
+from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume_move import Phase, VolumeMove
+
+# After so long without a plan, the driver of the volume has no controller that moves.
+_UNTAKEN_S = 600.0
+
+
+class Planning:
+    """The first pass of a move."""
+
+    def __init__(
+        self,
+        services: Services,
+        record: MoveRecord,
+        consumers: Consumers,
+        restarts: Restarts,
+        *,
+        copier: Copier,
+        companions: Companions,
+        going_back: GoingBack,
+    ) -> None:
+        self._services = services
+        self._caches = services.caches
+        self._driver = services.settings.driver
+        self._record = record
+        self._consumers = consumers
+        self._restarts = restarts
+        self._copier = copier
+        self._companions = companions
+        self._going_back = going_back
+
+    async def plan(self, move: VolumeMove) -> Next:
+        """Write the plan of a new move, or why there is none."""
+        if move.is_to_end:
+            await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
+            return AGAIN
+        settings, facts = self._services.settings, await self._facts(move)
+        if plan_rules.is_of_another_driver(facts.persistent_volume, self._driver):
+            left_s = _UNTAKEN_S - _age_s(move)
+            if left_s > 0:
+                return Later(left_s)  # its own controller may be about to take it
+        decision = plan_rules.examine(
+            facts,
+            driver=self._driver,
+            cluster_id=settings.cluster_id,
+            extra_tags=settings.extra_tags,
+        )
+        match decision:
+            case Refuse(message=message):
+                is_as_asked = isinstance(decision, plan_rules.AsAsked)
+                await self._record.advance(move, Phase.REFUSED, message, asAsked=is_as_asked)
+            case plan_rules.Planned(
+                plan=plan, source=source, request=request, body=body, kept=kept
+            ):
+                await self._record.advance(
+                    move,
+                    Phase.PLANNED,
+                    "; ".join([*plan.stops, *plan.notes]),
+                    plan=msgspec.to_builtins(plan),
+                    source=msgspec.to_builtins(source),
+                    kept=msgspec.to_builtins(kept),
+                    request=msgspec.to_builtins(request),  # None: nothing is copied
+                    persistentVolume=body,
+                )
+            case _:
+                assert_never(decision)
+        return AGAIN
+
+    async def _facts(self, move: VolumeMove) -> Facts:
+        client, namespace = self._services.client, move.metadata.namespace
+        claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
+        name = claim.spec.volume_name if claim is not None else ""
+        found = await self._record.persistent_volume(name)
+        volume_id = found.volume_id(self._driver) if found is not None else None
+        volume = await self._services.volume_reads.volume(volume_id) if volume_id else None
+        document = await self._record.volume_document(name)
+        kept = await self._going_back.look(move)
+        class_name = plan_rules.target_class_name(move, claim)
+        if kept is not None:
+            class_name = kept.class_name
+        storage_class = await self._caches.storage_class(class_name)
+        named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
+        pods = await self._record.pods(move)
+        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
+        return Facts(
+            move=move,
+            claim=claim,
+            persistent_volume=found,
+            document=document,
+            volume=volume,
+            class_name=class_name,
+            storage_class=storage_class,
+            read_class=_read(storage_class) if storage_class is not None else None,
+            zones={place.zone for place in self._caches.registered_places()},
+            others=self._caches.moves.keyed("claim", move.claim_key),
+            consumers=await self._consumers.look(pods),
+            namesakes={each.name for each in named} - {name} if volume_id else (),
+            copy_refused=await self._copier.why_not(move, document, volume),
+            autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
+            quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
+            pods=pods,
+            companions=await self._companions.of_pods(move, pods),
+            nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
+            kept=kept,
+            has_hold=await self._restarts.has_hold(namespace),
+        )
+
+
+def _age_s(move: VolumeMove) -> float:
+    created_at = move.metadata.creation_timestamp
+    return (datetime.now(UTC) - created_at).total_seconds() if created_at else _UNTAKEN_S
+
+
+def _read(storage_class: StorageClass) -> ReadClass | str:
+    try:
+        return read(storage_class)
+    except ValueError as error:
+        return str(error)
