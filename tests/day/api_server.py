@@ -45,7 +45,7 @@ _STRATEGIC, _JSON = "application/strategic-merge-patch+json", "application/json-
 Hook = Callable[[str, Json], None]  # "ADDED", "MODIFIED", "DELETED"; the object, not to be changed
 
 
-class Refused(Exception):
+class RefusedError(Exception):
     """A Status other than success."""
 
     def __init__(self, code: int, reason: str, name: str = "", message: str = "") -> None:
@@ -113,7 +113,7 @@ class Path:
         parts = [unquote(each) for each in path.strip("/").split("/")]
         rest = parts[2:] if parts[0] == "api" else parts[3:]
         namespace = ""
-        if rest[0] == "namespaces" and len(rest) > 2:  # noqa: PLR2004 -- else a Namespace itself
+        if rest[0] == "namespaces" and len(rest) > 2:
             namespace, rest = rest[1], rest[2:]
         plural, name, subresource = [*rest, "", ""][:3]
         return cls(plural, namespace, name, subresource)
@@ -180,11 +180,11 @@ class ApiServer:
         """A new object.
 
         Raises:
-            Refused: (409) there is one of its name.
+            RefusedError: (409) there is one of its name.
         """
         kind, key = self.kinds[plural], key_of(obj)
         if key in kind.objects:
-            raise Refused(409, "AlreadyExists", obj["metadata"]["name"])
+            raise RefusedError(409, "AlreadyExists", obj["metadata"]["name"])
         self._uids += 1
         meta = {
             **obj["metadata"],
@@ -267,13 +267,13 @@ class ApiServer:
         """Carry out one request.
 
         Raises:
-            Refused: with the Status of the answer.
+            RefusedError: with the Status of the answer.
         """
         if path in {"/api", "/apis"}:
             return self._served(is_core=path == "/api")
         at = Path.read(path)
         if at.plural not in self.kinds:
-            raise Refused(404, "NotFound", message="the server could not find the resource")
+            raise RefusedError(404, "NotFound", message="the server could not find the resource")
         self.requests[f"{method if at.name or method == 'POST' else 'LIST'} {at.plural}"] += 1
         match method:
             case "GET" if at.name:
@@ -289,12 +289,12 @@ class ApiServer:
                 return msgspec.json.encode(self._patch(at, body, content_type))
             case "DELETE":
                 return self._delete(at, body or {})
-        raise Refused(405, "MethodNotAllowed", at.name)
+        raise RefusedError(405, "MethodNotAllowed", at.name)
 
     def _got(self, at: Path) -> bytes:
         raw = self.kinds[at.plural].objects.get(at.key)
         if raw is None:
-            raise Refused(404, "NotFound", at.name)
+            raise RefusedError(404, "NotFound", at.name)
         return raw
 
     def _patch(self, at: Path, body: Any, content_type: str) -> Json:
@@ -305,7 +305,7 @@ class ApiServer:
             try:
                 new = applied(old, body)
             except (MismatchError, LookupError) as error:
-                raise Refused(422, "Invalid", at.name) from error
+                raise RefusedError(422, "Invalid", at.name) from error
         else:
             self._check(old, body.get("metadata", {}), at.name)
             new = (strategic if content_type == _STRATEGIC else merged)(old, body)
@@ -327,14 +327,14 @@ class ApiServer:
         """Refuse what was meant for another object or version."""
         for each in ("uid", "resourceVersion"):
             if each in wanted and wanted[each] != found["metadata"].get(each):
-                raise Refused(409, "Conflict", name)
+                raise RefusedError(409, "Conflict", name)
 
     def _list(self, at: Path, query: Mapping[str, str]) -> bytes:
         kind, most = self.kinds[at.plural], int(query.get("limit", "0")) or None
         token = query.get("continue")
         if token:
             if token not in self._snapshots:
-                raise Refused(410, "Expired", message="the continue token is too old")
+                raise RefusedError(410, "Expired", message="the continue token is too old")
             version, found = self._snapshots.pop(token)
         else:
             kind.progress = version = self.version

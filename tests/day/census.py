@@ -78,6 +78,8 @@ def _size_bytes(found: Any) -> int:
 def _referents(found: Any) -> Iterable[Any]:
     if isinstance(found, msgspec.Struct):  # hidden from the garbage collector
         return [getattr(found, name) for name in found.__struct_fields__]
+    if isinstance(found, dict):  # whose keys the collector skips where all are strings
+        return [*found.keys(), *found.values()]
     if isinstance(found, types.FunctionType):  # its globals are everybody's
         return [*(found.__closure__ or ()), *(found.__defaults__ or ())]
     if isinstance(found, types.FrameType):

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 from provisioner.model.claim import SELECTED_NODE
 from provisioner.model.driver import EBS_DRIVER
 from tests.bench import standing
-from tests.bench.standing import CLASS, ZONES, Standing
+from tests.bench.standing import ZONES, Standing
 from tests.day.api_server import ApiServer, key_of
 from tests.day.clocks import NOW, wall_clock
 from tests.day.documents import Json
+from tests.day.dress import dress, dress_attachment
 
 if TYPE_CHECKING:
     from tests.day.account import Account
@@ -103,7 +104,7 @@ class Cluster:
         self._by_key: dict[str, Life] = {}
         self._open: dict[str, list[Node]] = {zone: [] for zone in ZONES}
         self._next_claim, self._next_node, self._serial = there.volumes, there.nodes, there.volumes
-        self._choice = random.Random(7)  # noqa: S311 -- what users do
+        self._choice = random.Random(7)
         self._pool: list[Life] = []
 
     # The beginning --------------------------------------------------------------------------------
@@ -116,11 +117,12 @@ class Cluster:
             self._add_node(n, api.load)
         for n in range(there.volumes):
             claim, volume = standing.claim(n, there.nodes), standing.persistent_volume(n)
+            ec2 = there.volume(n, cluster_id)
+            dress(claim, volume, ec2.zone)
             for each in (claim, volume):
                 del each["metadata"]["managedFields"]
             api.load(CLAIMS, claim)
             api.load(VOLUMES, volume)
-            ec2 = there.volume(n, cluster_id)
             self._account.place(ec2, n // there.nodes)
             is_held = n < there.attachments
             life = Life(key_of(claim), claim["metadata"]["uid"], ec2.zone, is_held)
@@ -129,6 +131,7 @@ class Cluster:
             if is_held:
                 body = standing.attachment(n, there.nodes)
                 del body["metadata"]["managedFields"]
+                dress_attachment(body, standing.instance_id(n % there.nodes))
                 api.load(ATTACHMENTS, body)
                 self._settle_on(life, body["spec"]["nodeName"], body["metadata"]["name"])
         api.hook(VOLUMES, self._volume)

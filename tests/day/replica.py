@@ -30,9 +30,9 @@ class Replica:
         limiter = Limiter(metrics=self.metrics, clock=NOW)
         boto3 = account.client(lambda: self.is_dead)
         self.calls = Ec2Calls(boto3, limiter=limiter, metrics=self.metrics, clock=NOW)
-        boto3.meta.events.register_first("before-send.ec2", self.calls._at_the_door)  # noqa: SLF001 -- as ``connect`` does it
+        boto3.meta.events.register_first("before-send.ec2", self.calls._at_the_door)
         self.controller = Controller(SETTINGS, client, lease_client, self.calls, self.metrics)
-        self.controller.leases._on_lost = on_lost  # noqa: SLF001 -- instead of os._exit
+        self.controller.leases._on_lost = on_lost
         self._running: asyncio.Task[None] | None = None
 
     @property

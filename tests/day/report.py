@@ -29,7 +29,9 @@ def missed(found: Found) -> list[str]:
         )
     for each in found["troubles"]:
         if each["recovered_s"] > _RECOVERED_WITHIN_S:
-            at_least = f"{each['what']}: some still waited {each['recovered_s']:.0f} s after its end"
+            at_least = (
+                f"{each['what']}: some still waited {each['recovered_s']:.0f} s after its end"
+            )
             told.append(at_least)
     if found["late_in_calm"]:
         told.append(f"in calm, {found['late_in_calm']} waited for more than a minute")
@@ -48,7 +50,15 @@ def markdown(found: Found) -> str:
         f"## {found['volumes']:,} volumes for {len(hours)} simulated hours",
         _totals(found),
         _table(
-            ("hour", *_PHASES, "EC2 calls, throttled", "objects held", "MiB", "in queues", "CPU, s"),
+            (
+                "hour",
+                *_PHASES,
+                "EC2 calls, throttled",
+                "objects held",
+                "MiB",
+                "in queues",
+                "CPU, s",
+            ),
             [_hour(each) for each in hours],
         ),
         _table(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -36,7 +37,7 @@ _RESTARTS_AFTER_S = 5.0
 _OUTAGE_S = 600.0
 _RESTART_S = 4.0  # shorter than a leader can do without its leases
 _BROWN_OUT_S = 1200.0
-_SLOW = Weather(slower=8.0, failing=0.3, losing=0.05, hanging=0.02)
+_SLOW = Weather(slower=10.0, failing=0.5, losing=0.05, hanging=0.05)
 _CROWDED = Weather(slower=2.0, failing=0.1, losing=0.03, quota=0.2)
 _KINDS = (
     resources.CLAIMS,
@@ -319,12 +320,17 @@ class Day:
                 cpu_s=cpu_s,
             )
         )
+        self._tell(self.result.hours[-1])
+
+    def _tell(self, hour: Hour) -> None:
+        told = f"hour {hour.hour}: {hour.ended} ended, {hour.held_mib:.1f} MiB, {hour.cpu_s:.0f} s"
+        print(f"{told}, {len(self.result.wrong)} wrong", file=sys.stderr, flush=True)  # noqa: T201
 
     def _count(self) -> census.Held:
         """What the controller holds now."""
         gc.collect()
         tasks = [task for task in asyncio.all_tasks(self._loop) if _is_of_product(task)]
-        beyond = [self._replica.calls._client, self._loop, self._log]  # noqa: SLF001 -- the edge
+        beyond = [self._replica.calls._client, self._loop, self._log]
         types = (ApiServer, Account, Cluster, Kind, Transport, DayLoop, Replica, Day)
         roots = [self._replica.controller, *tasks, *self._timers()]
         held = census.count(roots, beyond, types)
@@ -332,7 +338,7 @@ class Day:
         return held
 
     def _timers(self) -> Iterator[asyncio.TimerHandle]:
-        for each in self._loop._scheduled:  # type: ignore[attr-defined]  # noqa: SLF001
+        for each in self._loop._scheduled:  # type: ignore[attr-defined]
             module = getattr(each._callback, "__module__", "") or ""
             if not each.cancelled() and module.startswith("provisioner"):
                 yield each
@@ -397,4 +403,3 @@ def live(volumes: int, hours: float, *, stretch: bool = False) -> dict[str, Any]
         return asdict(loop.run_until_complete(day()))
     finally:
         loop.close()
-

@@ -13,13 +13,13 @@ import msgspec
 from provisioner.kube import failures
 from provisioner.kube.client import WATCH_TIMEOUT
 from provisioner.kube.failures import Attempt
-from tests.day.api_server import ApiServer, Kind, Path, Refused
+from tests.day.api_server import ApiServer, Kind, Path, RefusedError
 from tests.day.clocks import NOW
 
 _WAY_S = (0.001, 0.008)  # of a request or an answer
 _TOLD_S = (0.005, 0.05)  # from a change until a watch shows it
 _BOOKMARK_S, _LAST_BOOKMARK_S = 60.0, 2.0
-_GONE = Refused(410, "Expired", message="too old resource version")
+_GONE = RefusedError(410, "Expired", message="too old resource version")
 
 
 class Transport:
@@ -58,7 +58,7 @@ class Transport:
             await self._arrive(attempt)
             try:
                 data = self._api.answer(method, path, query or {}, body, content_type)
-            except Refused as refusal:
+            except RefusedError as refusal:
                 await self._return(attempt)
                 raise failures.of_answer(attempt, refusal.code, refusal.body) from None
             await self._return(attempt)
