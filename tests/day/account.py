@@ -226,6 +226,8 @@ class Account:
             status, text = self._described(flat)
         elif action == "DescribeVolumes" and flat.get("Filter.1.Name") == "volume-id":
             status, text = self._some_volumes(flat)
+        elif action == "DescribeVolumes" and flat.get("NextToken") in self.world.pages:
+            status, text = self._next_page(flat)
         else:
             assert action in ACTIONS, action
             status, text = carry_out(self.world, motos.ACCOUNT, REGION, action, flat)
@@ -254,6 +256,19 @@ class Account:
             return _OK, describe.describe_volumes(Call(self.world, few, params))
         except Ec2Error as error:
             return error.status, error.xml()
+
+    def _next_page(self, flat: dict[str, str]) -> tuple[int, str]:
+        """By the same rules, which would look through all further pages for this one."""
+        token, most = flat["NextToken"], int(flat["MaxResults"])
+        keys = self.world.pages[token]
+        self.world.keep_page(token, keys[:most])
+        status, text = carry_out(self.world, motos.ACCOUNT, REGION, "DescribeVolumes", flat)
+        if status == _OK and keys[most:]:
+            more = f"{token.partition('.')[0]}.{len(keys)}"
+            self.world.keep_page(more, keys[most:])
+            end = "</DescribeVolumesResponse>"
+            text = text.replace(end, f"<nextToken>{more}</nextToken>{end}")
+        return status, text
 
     def _described(self, flat: dict[str, str]) -> tuple[int, str]:
         """What the wire needs of instances; ids and filters by the strict EC2's own rules."""

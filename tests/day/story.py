@@ -148,8 +148,11 @@ class Log:
     def __init__(self, result: Result) -> None:
         self._result = result
         self.counts: Counter[str] = Counter()
+        self.is_deaf = False  # to what a process would say that is killed
 
     def __call__(self, _: object, level: str, line: dict[str, Any]) -> dict[str, Any]:
+        if self.is_deaf:
+            raise structlog.DropEvent
         self.counts[f"{level}: {line['event']}"] += 1
         if line.get("exc_info") or level == "exception":
             text = structlog.processors.format_exc_info(None, level, dict(line))
@@ -193,11 +196,11 @@ class Day:
         self._change_leader()
 
     def _change_leader(self) -> None:
-        if self._changing is None or self._changing.done():
+        if self._changed():
             self._changing = self._loop.create_task(self._changed_leader())
 
     async def _changed_leader(self) -> None:
-        await self._replica.kill()
+        await self._kill()
         del self._replica
         gc.unfreeze()
         gc.collect()
@@ -206,6 +209,11 @@ class Day:
         self._replica.start()
         await self._replica.controller.leading.wait()
         self._led_since_s = NOW.s
+
+    async def _kill(self) -> None:
+        self._log.is_deaf = True
+        await self._replica.kill()
+        self._log.is_deaf = False
 
     async def run(self) -> Result:
         """Live through it."""
@@ -221,14 +229,22 @@ class Day:
             cpu_s = time.process_time()
             self._begin_hour()
             await asyncio.sleep(max(0.0, began_s + hour * self._hours_each() - NOW.s))
+            await self._somebody_leads()  # or there is nothing to count
             self._end_hour(hour, time.process_time() - cpu_s)
         await asyncio.gather(*events)
         await self._come_to_rest()
         looking.cancel()
         self._close()
-        await self._replica.kill()
+        await self._kill()
         await asyncio.gather(looking, return_exceptions=True)
         return self.result
+
+    async def _somebody_leads(self) -> None:
+        while not self._changed() or not self._replica.is_leading:  # noqa: ASYNC110 -- whoever it is
+            await asyncio.sleep(1.0)
+
+    def _changed(self) -> bool:
+        return self._changing is None or self._changing.done()
 
     def _hours_each(self) -> float:
         return self._hours * HOUR_S / max(1, round(self._hours))
@@ -298,8 +314,7 @@ class Day:
         self._cluster.took_s.clear()
 
     def _end_hour(self, hour: int, cpu_s: float) -> None:
-        if self._replica.is_leading:
-            self._held.append(self._count())
+        self._held.append(self._count())
         held, account = self._held[-1], self._account
         self.result.wrong.extend(f"hour {hour}: {w}" for w in self._oracle.wrong(at_rest=False))
         self.result.hours.append(
