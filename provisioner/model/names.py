@@ -74,7 +74,8 @@ UNCLAIMED = f"{OUR_PREFIX}unclaimed"
 CROSS_ZONE_CLUSTER = f"{OUR_PREFIX}crossing"
 CROSS_ZONE_CLAIM = f"{OUR_PREFIX}crossing-for"
 
-# Snapshot taken for a VolumeMove: the UID of that, by which it is found after a lost reply.
+# Snapshot taken for a VolumeMove: the UID of that, by which it is found after a lost reply; of one
+# that was taken while pods ran, UID.NUMBER.
 MOVE_SNAPSHOT = f"{OUR_PREFIX}move"
 
 # -- a tag that `ebs-provisioner conformance` writes

@@ -29,6 +29,7 @@ class Phase(StrEnum):
     NEW = ""
     REFUSED = "Refused"
     PLANNED = "Planned"
+    WARMING = "Warming"
     HELD = "Held"
     SNAPSHOTTING = "Snapshotting"
     CREATING = "Creating"
@@ -55,7 +56,12 @@ STAGES: Mapping[Phase, Stage] = {
     Phase.REFUSED: Stage("The plan says why the move is not possible. Nothing was touched."),
     Phase.PLANNED: Stage(
         "The plan is written. With `dryRun` this is the end.",
-        (Phase.HELD, Phase.ABORTED),
+        (Phase.WARMING, Phase.HELD, Phase.ABORTED),
+    ),
+    Phase.WARMING: Stage(
+        "Pods go on. If a node has the volume, a snapshot of it is taken, up to four times, until "
+        "one takes no longer than a minute: the one that counts copies only what changes after.",
+        (Phase.HELD, Phase.ABORTING),
     ),
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended. With "
@@ -64,7 +70,7 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
-        "A snapshot of the detached volume is taken.",
+        "The snapshot that counts is taken, of the detached volume.",
         (Phase.CREATING, Phase.ABORTING),
     ),
     Phase.CREATING: Stage(
@@ -80,7 +86,7 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.CLEANING: Stage(
         "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back."
-        " The snapshot is deleted.",
+        " The snapshots are deleted.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
@@ -89,14 +95,16 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.ABORTING: Stage(
         "The claim has its old volume, and pods can use it: their owners are scaled back. The "
-        "snapshot and the new volume are deleted.",
+        "snapshots and the new volume are deleted.",
         (Phase.ABORTED,),
     ),
     Phase.ABORTED: Stage("Everything is as it was before the move."),
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
 # From these, the claim still has its old volume whatever becomes of the move.
-ABORTABLE = frozenset({Phase.PLANNED, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING})
+ABORTABLE = frozenset(
+    {Phase.PLANNED, Phase.WARMING, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING}
+)
 
 
 class MoveTarget(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -134,11 +142,15 @@ class ConsumerWish(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """``spec``. ``keep_source``: hours, as "168h"."""
+    """``spec``.
+
+    ``warm``: snapshots are taken before pods stop; ``keep_source``: hours, as "168h".
+    """
 
     claim_name: str = ""
     to: MoveTarget = MoveTarget()
     consumers: ConsumerWish = ConsumerWish()
+    warm: bool = True
     keep_source: str = "168h"
     dry_run: bool = False
     abort: bool = False
@@ -165,14 +177,16 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status.plan``.
 
-    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``pods``: those
-    that stop; ``stops``: which owners of theirs the move scales down, in sentences; ``notes``: what
-    a human should know first.
+    ``keeps_volume``: nothing is copied, only the PersistentVolume is another one; ``warms``:
+    snapshots are taken while pods run, before they stop; ``pods``: those that stop; ``stops``:
+    which owners of theirs the move scales down, in sentences; ``notes``: what a human should know
+    first.
     """
 
     source: Shape = Shape()
     target: Shape = Shape()
     keeps_volume: bool = False
+    warms: bool = False
     pods: list[str] = []
     stops: list[str] = []
     notes: list[str] = []
@@ -218,7 +232,9 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     Attributes:
         message: what it waits for, why it was refused, or what a human can do.
         progress_percent: of the snapshot, as EC2 tells it.
-        snapshot: its id in EC2, once it is known.
+        warm: ids of the snapshots that were taken while pods ran, in their order.
+        warm_since: RFC 3339, when the last of these was asked for.
+        snapshot: the id in EC2 of the one that counts, once it is known.
         request: what CreateVolume is told, frozen with the plan; the snapshot is added once known.
             None if the volume stays.
         persistent_volume: the new PersistentVolume, frozen with the plan.
@@ -235,6 +251,8 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     plan: MovePlan | None = None
     source: MoveSource | None = None
     progress_percent: int = 0
+    warm: list[str] = []
+    warm_since: str = ""
     snapshot: str = ""
     request: dict[str, Any] | None = None
     persistent_volume: dict[str, Any] | None = None
@@ -256,6 +274,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def told(self) -> VolumeMoveStatus:
         """``status``, never None."""
         return self.status or VolumeMoveStatus()
+
+    @property
+    def source(self) -> MoveSource:
+        """``status.source``, never None."""
+        return self.told.source or MoveSource()
 
     @property
     def phase(self) -> Phase:
@@ -281,6 +304,12 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         """Whether its plan makes another PersistentVolume of the same volume."""
         plan = self.told.plan
         return plan is not None and plan.keeps_volume
+
+    @property
+    def warms(self) -> bool:
+        """Whether its plan takes snapshots while pods run."""
+        plan = self.told.plan
+        return plan is not None and plan.warms
 
     @property
     def persistent_volume_name(self) -> str:

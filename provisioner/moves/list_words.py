@@ -40,7 +40,7 @@ def _phase(move: VolumeMove) -> str:
     told = move.told
     if move.spec.dry_run:
         return f"{told.phase or 'New'} (dry run)"
-    if told.phase == Phase.SNAPSHOTTING:
+    if told.phase in (Phase.WARMING, Phase.SNAPSHOTTING):
         return f"{told.phase} {told.progress_percent} %"
     return told.phase or "New"
 

@@ -10,6 +10,7 @@ _LATE = frozenset(Phase) - ABORTABLE - ENDS - {Phase.NEW, Phase.ABORTING}
 _DOES = {
     Phase.NEW: "waiting for a controller to make the plan",
     Phase.PLANNED: "the plan is made",
+    Phase.WARMING: "snapshots are taken while pods run, so that they stop for less long",
     Phase.HELD: "waiting until the old volume is attached to no node",
     Phase.SNAPSHOTTING: "a snapshot of the old volume is taken",
     Phase.CREATING: "the new volume is created",
@@ -17,6 +18,7 @@ _DOES = {
     Phase.CLEANING: "the claim is exchanged; pods can use it",
     Phase.ABORTING: "the move is undone; the claim has its old volume",
 }
+_COUNTED = frozenset({Phase.WARMING, Phase.SNAPSHOTTING})  # these have a percentage
 _BAR = 20  # characters
 
 
@@ -58,9 +60,10 @@ _WAY = tuple(_way())
 def step(move: VolumeMove) -> str:
     """The phase and where it is on the way: "[2/6] Snapshotting"."""
     phase = move.told.phase
-    if phase not in _WAY:
+    way = [each for each in _WAY if each is not Phase.WARMING or move.warms]
+    if phase not in way:
         return phase or "New"
-    return f"[{_WAY.index(Phase(phase)) + 1}/{len(_WAY)}] {phase}"
+    return f"[{way.index(Phase(phase)) + 1}/{len(way)}] {phase}"
 
 
 def line(move: VolumeMove) -> str:
@@ -72,7 +75,7 @@ def bar_line(move: VolumeMove, passed_s: float) -> str:
     """The same with a bar and the time, for a line that is written again and again."""
     told = move.told
     bar = ""
-    if told.phase == Phase.SNAPSHOTTING:
+    if told.phase in _COUNTED:
         full = _BAR * max(0, min(told.progress_percent, 100)) // 100
         bar = f" {'█' * full}{'░' * (_BAR - full)}"
     return f"{step(move)}{bar}{_percent(move)} {_clock(passed_s)}  {_said(move)}"
@@ -81,7 +84,7 @@ def bar_line(move: VolumeMove, passed_s: float) -> str:
 def mark(move: VolumeMove) -> tuple[str, str, int]:
     """What has to change for another line where no line is written twice: tens of percent."""
     told = move.told
-    tens = told.progress_percent // 10 if told.phase == Phase.SNAPSHOTTING else 0
+    tens = told.progress_percent // 10 if told.phase in _COUNTED else 0
     return told.phase, _said(move), tens
 
 
@@ -106,7 +109,7 @@ def _said(move: VolumeMove) -> str:
 
 def _percent(move: VolumeMove) -> str:
     told = move.told
-    return f" {told.progress_percent} %" if told.phase == Phase.SNAPSHOTTING else ""
+    return f" {told.progress_percent} %" if told.phase in _COUNTED else ""
 
 
 def _clock(passed_s: float) -> str:

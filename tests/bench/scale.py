@@ -17,15 +17,17 @@ from pathlib import Path
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.leadership import lease_names
 from provisioner.model.names import LED_SINCE
-from provisioner.sandbox.control_plane import READY_TIMEOUT_S
+from provisioner.sandbox.control_plane import READY_TIMEOUT_S, free_port
 from provisioner.sandbox.crew import Part
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.bench import etcd, measured_controller, phases, processes, scale_report, standing
 from tests.bench.hands import Eye, Seen
+from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, is_bound, is_gone
 from tests.bench.scale_stage import Scaled, Stage, counted, received
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
+from tests.bench.webhook_world import serving
 from tests.bench.world import CLUSTER, REGION, ZONES, World, world
 
 _ROOT = Path(__file__).parents[2]
@@ -100,6 +102,8 @@ class _Crowd:
             with suppress(asyncio.CancelledError):
                 await heartbeats
         await self._delete_one()
+        await self._take_over()
+        await self._serve_webhook()
 
     async def _lead_before(self) -> None:
         """One of ours leads and is stopped, so that its successor follows no stranger.
@@ -159,7 +163,7 @@ class _Crowd:
             await self._bind(stage)
             await leading
 
-    async def _controller(self, name: str) -> Part:
+    async def _controller(self, name: str, *options: str) -> Part:
         environment = os.environ | {
             **CREDENTIALS,
             "AWS_REGION": REGION,
@@ -170,7 +174,7 @@ class _Crowd:
         }
         module = measured_controller.__name__
         argv = [sys.executable, "-m", module, "controller", "--cluster-id", CLUSTER]
-        argv += ["--kubeconfig", str(self._kubeconfig)]
+        argv += ["--kubeconfig", str(self._kubeconfig), *options]
         return await self._made.plane.crew.start(name, argv, environment)
 
     async def _leads(self, part: Part, stage: Stage) -> None:
@@ -205,6 +209,31 @@ class _Crowd:
                 await gone.wait_for(1, _PATIENCE_S)
                 await self._until(lambda: made.volumes_in_ec2() < in_ec2)
                 stage.reach()
+
+    async def _take_over(self) -> None:
+        """A standby that has everything leads once the leader has stopped; then a claim is made."""
+        leader = self._made.contestant
+        assert leader is not None
+        probes = f"127.0.0.1:{free_port()}"
+        standby = await self._controller("controller-b", "--metrics-address", probes)
+        self._made.contestant = standby
+        await until_ready(f"http://{probes}/readyz")
+        await self._made.quiet()
+        await self._made.plane.crew.stop(leader.name, grace_s=_STOPS_S)
+        name = "take-over by a warm standby until the first new claim is Bound"
+        async with self._stage(name) as stage:
+            leading = asyncio.create_task(self._leads(standby, stage))
+            await self._bind(stage)
+            await leading
+
+    async def _serve_webhook(self) -> None:
+        """One replica of the webhook that has all of it cached."""
+        controller = self._made.contestant
+        async with serving(self._made, by_url=False) as served:
+            async with self._stage("a webhook replica, all cached") as stage:
+                pass
+            stage.seconds = served.ready_s
+        self._made.contestant = controller
 
     async def _heartbeats(self) -> None:
         """Each node's status once in five minutes, as kubelets write it."""

@@ -75,6 +75,18 @@ class Standing:
         )
 
 
+# No pods stand here. Without it the controller manager would write it to each claim, for minutes
+# (Kubernetes 1.37 pvc-protection-controller, feature PersistentVolumeClaimUnusedSinceTime).
+UNUSED = {
+    "type": "Unused",
+    "status": "True",
+    "reason": "NoPodsUsingPVC",
+    "message": "No pods are currently referencing this PVC",
+    "lastProbeTime": None,
+    "lastTransitionTime": _MADE,
+}
+
+
 def _team(n: int) -> str:
     return f"team-{n % _TEAMS}"
 
@@ -164,7 +176,12 @@ def claim(n: int, nodes: int) -> Json:
             "volumeMode": "Filesystem",
             "volumeName": volume_name(n),
         },
-        "status": {"accessModes": ["ReadWriteOnce"], "capacity": size, "phase": "Bound"},
+        "status": {
+            "accessModes": ["ReadWriteOnce"],
+            "capacity": size,
+            "phase": "Bound",
+            "conditions": [UNUSED],
+        },
     }
 
 

@@ -70,7 +70,7 @@ class MoveUnderStatefulSet(MoveStory):
 
     async def move(self) -> None:
         """Have the claim moved while its pod is there."""
-        await self.ask()
+        await self.ask(warm=False)
         await self.is_in("Held")
         await self.scale(0)
         await self.is_in("Done")
@@ -113,8 +113,9 @@ class MoveScalesDown(MoveUnderStatefulSet):
     async def move(self) -> None:
         tracked = {"metadata": {"annotations": {"argocd.argoproj.io/tracking-id": "shop"}}}
         await self.world.api.patch(f"{self.sets_path}/{self.set_name}", tracked)
-        await self.ask(consumers={"policy": "ScaleDown"})
+        await self.ask(consumers={"policy": "ScaleDown"}, warm=False)
         move = await self.is_in("Done")
+        assert "warm" not in move["status"], move["status"]
         notes = move["status"]["plan"]["notes"]
         assert any(f"Argo CD manages StatefulSet {self.set_name}" in note for note in notes), notes
         (self.scaled,) = move["status"]["consumers"]
@@ -154,6 +155,7 @@ class MoveScalesDownByCommand(MoveScalesDown):
         who = f"StatefulSet {self.set_name}"
         assert code == 0, (out, err)
         assert f"  - {who} is scaled from 1 to 0, and back after the swap" in out
+        assert "\n[1/7] Warming" in out
         assert f"\n{who} is scaled from 1 to 0\n" in out
         assert f"\n{who} is scaled back to 1" in out
         assert "start its pods again" not in out
@@ -166,7 +168,7 @@ class MoveFought(MoveUnderStatefulSet):
     async def move(self) -> None:
         fight = asyncio.create_task(self._fight())
         try:
-            await self.ask(consumers={"policy": "ScaleDown"})
+            await self.ask(consumers={"policy": "ScaleDown"}, warm=False)
             move = await self.is_in("Aborted")
         finally:
             fight.cancel()
@@ -241,7 +243,7 @@ class MoveUnderTwoOwners(MoveStory):
         return len(await self._pods()) == len(self.owners)
 
     async def tell(self) -> None:
-        await self.ask(consumers={"policy": "ScaleDown"})
+        await self.ask(consumers={"policy": "ScaleDown"}, warm=False)
         move = await self.is_in("Done")
         self.scaled = move["status"]["consumers"]
         await self.until("two pods are there again", self._two_pods)

@@ -172,6 +172,7 @@ class MoveStory(SourceStory):
 class MoveAcross(MoveStory):
     """A claim is moved to another zone; its old volume is kept."""
 
+    SNAPSHOTS = 1
     LEAST = frozenset(
         {
             "PATCH volumemoves",
@@ -215,12 +216,53 @@ class MoveAcross(MoveStory):
         assert set(volumes) == {self.volume_id, made}, volumes
         assert volumes[made]["AvailabilityZone"] == self.there
         taken = await self.calls("CreateSnapshot", about=self.volume_id)
-        assert len(taken) == 1, taken
+        assert len(taken) == self.SNAPSHOTS, taken
         assert volumes[made]["SnapshotId"]
         assert await self.snapshots() == {}
         assert len(await self.made()) == 1
         assert len(await self.persistent_volumes()) == 2
         self.check_log()
+
+
+class MoveWarms(MoveAcross):
+    """The volume is on a node, without Kubernetes' doing: a snapshot is taken before that ends."""
+
+    SNAPSHOTS = 2
+
+    async def furnish(self) -> None:
+        await super().furnish()
+        attach = self.world.hand.ec2.attach_volume
+        instance_id = self.slot.instance.instance_id
+        await asyncio.to_thread(
+            attach, VolumeId=self.volume_id, InstanceId=instance_id, Device="/dev/xvdcz"
+        )
+
+    async def tell(self) -> None:
+        await self.ask()
+        self.held = await self.is_in("Held")
+        self.seen = await self.snapshots()
+        await asyncio.to_thread(self.world.hand.ec2.detach_volume, VolumeId=self.volume_id)
+        self.done = await self.is_in("Done")
+        await self.until("no volume has the mark of one that nothing names", self._all_unmarked)
+
+    async def check(self) -> None:
+        """One snapshot was there when the move was held, found by the move's UID; all are gone."""
+        (warm,) = self.held["status"]["warm"]
+        assert set(self.seen) == {warm}
+        uid = self.held["metadata"]["uid"]
+        assert hands.tags_of(self.seen[warm])["ebs-provisioner.io/move"] == f"{uid}.1"
+        assert self.done["status"]["snapshot"] != warm
+        await super().check()
+
+    async def clear(self) -> None:
+        if (await self.volumes()).get(self.volume_id, {}).get("Attachments"):
+            ec2 = self.world.hand.ec2
+            await asyncio.to_thread(ec2.detach_volume, VolumeId=self.volume_id, Force=True)
+            await self.until("it is detached by hand", self._is_detached)
+        await super().clear()
+
+    async def _is_detached(self) -> bool:
+        return not (await self.volumes()).get(self.volume_id, {}).get("Attachments")
 
 
 class MoveByCommand(MoveAcross):

@@ -24,6 +24,7 @@ from tests.cluster.move_stories import (
     MoveByCommand,
     MoveRefused,
     MoveToCsi,
+    MoveWarms,
     moves_installed,
 )
 from tests.cluster.stories import Story
@@ -32,12 +33,12 @@ from tests.cluster.walk_world import World
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of four stories all three.
+# each of five stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -65,6 +66,7 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveRefused,
         MoveByCommand,
         MoveToCsi,
+        MoveWarms,
         MoveScalesDown,
         MoveScalesDownByCommand,
         MoveFought,

@@ -46,6 +46,16 @@ def test_a_plan_compares_what_is_there_with_what_comes():
     assert "throughput" not in rows
 
 
+def test_a_move_that_takes_snapshots_first_has_one_phase_more():
+    plan = PLANNED["plan"] | {"warms": True}
+    warming = a_move("Warming", plan=plan, progressPercent=40, message="pods go on")
+
+    assert progress_words.line(warming) == "[1/7] Warming: pods go on 40 %"
+    assert progress_words.step(a_move("Held", plan=plan)) == "[2/7] Held"
+    assert progress_words.step(a_move("Held")) == "[1/6] Held"
+    assert not progress_words.is_late(warming)
+
+
 def test_a_plan_says_what_stops_and_by_whom():
     plan = PLANNED["plan"] | {"pods": ["web-0", "web-1"]}
     text = told(a_move("Planned", plan=plan), "to stop: kubectl")

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -11,6 +10,7 @@ from provisioner import clock
 from provisioner.classes import storage_class_rules
 from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.moving import phase_rules, plan_rules
+from provisioner.controller.moving.pace import phase_age_s
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.controller.provisioning import creation_rules
@@ -85,7 +85,7 @@ class MoveVolumes:
         if uid not in self._creations.attempts:
             attempt = Attempt(self._plan(move, request), started_at_s=clock.now_s())
             if uid not in self._certain:
-                attempt = creation_rules.inherited(attempt, _age_s(move))
+                attempt = creation_rules.inherited(attempt, phase_age_s(move))
             self._certain.discard(uid)
             self._creations.begin(uid, attempt)
         done = await self._creations.advance(uid)
@@ -162,11 +162,3 @@ def request_of(move: VolumeMove, snapshot_id: str) -> CreateRequest:
     """What CreateVolume is told, as it was frozen."""
     frozen = msgspec.convert(move.told.request or {}, CreateRequest)
     return replace(frozen, snapshot_id=snapshot_id)
-
-
-def _age_s(move: VolumeMove) -> float:
-    try:
-        since = datetime.fromisoformat(move.told.phase_since)
-    except ValueError:
-        return float("inf")
-    return (datetime.now(UTC) - since).total_seconds()

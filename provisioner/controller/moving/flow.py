@@ -6,7 +6,7 @@ that any process can go on; moves are few, and caches are only asked for what wa
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 import msgspec
@@ -17,8 +17,11 @@ from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.creation import MoveVolumes, request_of
+from provisioner.controller.moving.ending import MoveEnding
+from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
+from provisioner.controller.moving.warming import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
@@ -33,16 +36,12 @@ from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import Volume
-from provisioner.model.volume_move import ABORTABLE, MoveSource, Phase, VolumeMove
+from provisioner.model.volume_move import ABORTABLE, Phase, VolumeMove
 
-_LOOK_AGAIN_S = 2.0
 _WORTH_TELLING_S = 10.0
 # After so long without a plan, the driver of the volume has no controller that moves.
 _UNTAKEN_S = 600.0
 _SLOWEST_S = 60.0
-_AGAIN_AT_MOST_S = 3600.0
-# The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
-_LATEST_REQUEST_S = 60.0
 
 log = structlog.get_logger(__name__)
 
@@ -59,18 +58,21 @@ class Mover:
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
+        self._ending = MoveEnding(self._record, self._consumers, self._snapshots, self._volumes)
+        self._warming = Warming(services, self._record, self._snapshots)
         self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
             Phase.NEW: self._plan,
-            Phase.REFUSED: self._ended,
+            Phase.REFUSED: self._ending.release,
             Phase.PLANNED: self._begin,
+            Phase.WARMING: self._warm,
             Phase.HELD: self._hold,
             Phase.SNAPSHOTTING: self._take_snapshot,
             Phase.CREATING: self._create,
             Phase.SWAPPING: self._swap,
-            Phase.CLEANING: self._clean,
-            Phase.DONE: self._keep_source,
-            Phase.ABORTING: self._undo,
-            Phase.ABORTED: self._ended,
+            Phase.CLEANING: self._ending.clean,
+            Phase.DONE: self._ending.keep_source,
+            Phase.ABORTING: self._ending.undo,
+            Phase.ABORTED: self._ending.release,
         }
 
     def subscribe(self) -> None:
@@ -84,7 +86,7 @@ class Mover:
 
     def _changed(self, old: VolumeMove | None, new: VolumeMove | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
-            self._forget(old.uid)
+            self._ending.forget(old.uid)
         if new is not None and (old is None or _is_news(old, new)):
             self.queue.add(new.uid)
 
@@ -105,7 +107,7 @@ class Mover:
             if error.reason not in CHANGED_MEANWHILE:
                 await self._tell(uid, error)
                 raise
-            return Later(_LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
+            return Later(LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
         except StorageError as error:
             await self._tell(uid, error)
             raise
@@ -137,13 +139,9 @@ class Mover:
 
     async def _wait(self, move: VolumeMove, message: str, **fields: int) -> Later:
         """Look again soon; what is over within seconds is not worth a write."""
-        if _phase_age_s(move) >= _WORTH_TELLING_S:
+        if phase_age_s(move) >= _WORTH_TELLING_S:
             await self._record.tell(move, message, **fields)
-        return Later(_LOOK_AGAIN_S)
-
-    def _forget(self, uid: str) -> None:
-        self._snapshots.forget(uid)
-        self._volumes.forget(uid)
+        return Later(LOOK_AGAIN_S)
 
     # -- the plan
 
@@ -210,13 +208,20 @@ class Mover:
         if move.spec.dry_run:
             return SETTLED
         move = await self._record.keep(move)
-        await self._record.advance(move, Phase.HELD)
+        if move.warms:
+            await self._warming.begin(move)
+        else:
+            await self._record.advance(move, Phase.HELD)
         return AGAIN
 
     # -- until the swap, the claim has its old volume
 
+    async def _warm(self, move: VolumeMove) -> Next:
+        done = await self._warming.advance(move)
+        return await self._abort(move, done) if isinstance(done, phase_rules.Undo) else done
+
     async def _hold(self, move: VolumeMove) -> Next:
-        source = _source(move)
+        source = move.source
         broken = phase_rules.broken(source, await self._record.claim(move))
         old = await self._record.persistent_volume(source.persistent_volume)
         if broken is not None or old is None:
@@ -259,7 +264,7 @@ class Mover:
 
     async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
         """Who has the old volume. Attachments are asked for last: none comes once it is held."""
-        source = _source(move)
+        source = move.source
         volume = await self._services.volume_reads.volume(source.volume_id)
         uses = await self._record.uses(move)
         namesakes: frozenset[str] = frozenset()
@@ -285,7 +290,7 @@ class Mover:
         in Swapping does not have the volume deleted.
         """
         claim = await self._record.claim(move)
-        broken = phase_rules.broken(_source(move), claim)
+        broken = phase_rules.broken(move.source, claim)
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
         await self._record.try_volume_object(move)
@@ -293,14 +298,14 @@ class Mover:
             await self._record.retain(old)
             return AGAIN
         body = form_rules.with_policy_of(move.told.persistent_volume or {}, old)
-        volume_id = _source(move).volume_id
+        volume_id = move.source.volume_id
         await self._write_swap(move, claim, old, volume=volume_id, persistentVolume=body)
         return AGAIN
 
     async def _write_swap(
         self, move: VolumeMove, claim: Document, old: PersistentVolume, **fields: Any
     ) -> None:
-        source = msgspec.to_builtins(phase_rules.at_swap(_source(move), old))
+        source = msgspec.to_builtins(phase_rules.at_swap(move.source, old))
         record = phase_rules.record(claim)
         await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
 
@@ -309,7 +314,7 @@ class Mover:
         return AGAIN
 
     async def _take_snapshot(self, move: VolumeMove) -> Next:
-        source = _source(move)
+        source = move.source
         broken = phase_rules.broken(source, await self._record.claim(move))
         if broken is not None:
             return await self._abort(move, broken)
@@ -323,7 +328,7 @@ class Mover:
             return AGAIN
         seen = await self._snapshots.see(snapshot_id)
         if seen is None and self._snapshots.missing_for_s(move.uid) < CONSISTENCY_S:
-            return Later(_LOOK_AGAIN_S)
+            return Later(LOOK_AGAIN_S)
         if seen is not None and seen.state is SnapshotState.PENDING:
             percent = {"progressPercent": seen.progress_percent}
             return await self._wait(move, move.told.message, **percent)
@@ -334,7 +339,7 @@ class Mover:
         return AGAIN
 
     async def _create(self, move: VolumeMove) -> Next:
-        source, request = _source(move), request_of(move, move.told.snapshot)
+        source, request = move.source, request_of(move, move.told.snapshot)
         claim = await self._record.claim(move)
         broken = phase_rules.broken(source, claim)
         if broken is not None or claim is None:
@@ -363,7 +368,7 @@ class Mover:
     # -- the swap: it goes on to its end
 
     async def _swap(self, move: VolumeMove) -> Next:
-        source = _source(move)
+        source = move.source
         old = await self._record.persistent_volume(source.persistent_volume)
         claim, uses = await self._record.claim(move), await self._record.uses(move)
         new = made = None
@@ -429,91 +434,6 @@ class Mover:
                     await self._record.advance(move, Phase.CLEANING, text)
             case _:
                 assert_never(step)
-
-    async def _clean(self, move: VolumeMove) -> Next:
-        source, move = _source(move), await self._bring_back(move)
-        if consumer_rules.is_owed(move.told.consumers):
-            return Later(_LOOK_AGAIN_S)
-        if not move.keeps_volume:
-            await self._snapshots.delete(move.told.snapshot)
-        old = await self._record.persistent_volume(source.persistent_volume)
-        await self._record.let_go(move, old)
-        until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
-        kept_until = until.isoformat(timespec="seconds")
-        message = phase_rules.kept(move, source, kept_until)
-        await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
-        return AGAIN
-
-    async def _keep_source(self, move: VolumeMove) -> Next:
-        """Give the old PersistentVolume its policy back in the end, unless the move was deleted."""
-        source, until = _source(move), move.told.source_kept_until
-        if move.deleting or not until:
-            return await self._ended(move)
-        left_s = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
-        if left_s > 0:
-            return Later(min(left_s, _AGAIN_AT_MOST_S))
-        old = await self._record.persistent_volume(source.persistent_volume)
-        if old is not None and phase_rules.is_to_be_released(source, old):
-            return Later(_LOOK_AGAIN_S)
-        message = "the old volume was let go"
-        if move.keeps_volume:
-            message = await self._remove_old_form(move, old)
-        elif old is not None and phase_rules.may_let_source_go(source, old):
-            await self._record.set_policy(old, source.reclaim_policy)
-        await self._record.write(move, {"message": message, "sourceKeptUntil": ""})
-        return AGAIN
-
-    async def _remove_old_form(self, move: VolumeMove, old: PersistentVolume | None) -> str:
-        """Delete the old PersistentVolume of a volume that stays, as long as it has Retain."""
-        new = await self._record.persistent_volume(move.persistent_volume_name)
-        if old is None:
-            return "the old PersistentVolume is gone; the volume stays"
-        if not form_rules.may_remove(_source(move), old, new):
-            return (
-                f"PersistentVolume {old.name} was left as it is: it was taken since, or no other "
-                "names the volume"
-            )
-        await self._record.remove_volume_object(old)
-        return f"PersistentVolume {old.name} was deleted; the volume stays"
-
-    async def _undo(self, move: VolumeMove) -> Next:
-        """Pods first: the claim has its volume, and may be used at once."""
-        source = _source(move)
-        old = await self._record.persistent_volume(source.persistent_volume)
-        policy = form_rules.policy_before(old) if old is not None else ""
-        await self._record.let_go(move, old, policy)
-        move = await self._bring_back(move)
-        if consumer_rules.is_owed(move.told.consumers):
-            return Later(_LOOK_AGAIN_S)
-        if phase_rules.has_made_nothing(move):
-            await self._record.advance(move, Phase.ABORTED, move.told.message)
-            return AGAIN
-        waits = await self._volumes.undo(move)
-        if waits is not None:
-            return waits
-        waits = await self._snapshots.delete_new(move.uid, move.told.snapshot)
-        if waits is not None:
-            return waits
-        await self._record.advance(move, Phase.ABORTED, move.told.message)
-        return AGAIN
-
-    async def _bring_back(self, move: VolumeMove) -> VolumeMove:
-        is_settled = _phase_age_s(move) >= _LATEST_REQUEST_S
-        return await self._consumers.bring_back(move, is_settled=is_settled)
-
-    async def _ended(self, move: VolumeMove) -> Next:
-        await self._record.release(move)
-        self._forget(move.uid)
-        return SETTLED
-
-
-def _source(move: VolumeMove) -> MoveSource:
-    return move.told.source or MoveSource()
-
-
-def _phase_age_s(move: VolumeMove) -> float:
-    since = datetime.fromisoformat(move.told.phase_since)
-    return (datetime.now(UTC) - since).total_seconds()
 
 
 def _age_s(move: VolumeMove) -> float:

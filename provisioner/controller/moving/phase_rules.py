@@ -128,7 +128,7 @@ def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
     It is held only once nobody uses it, so that a pod that moves to another node meanwhile can
     start.
     """
-    source = move.told.source or MoveSource()
+    source = move.source
     if seen.volume is None:
         return Undo(f"EC2 does not know volume {source.volume_id} any more")
     others = seen.volume.state is not VolumeState.AVAILABLE or bool(seen.volume.attachments)
@@ -239,7 +239,7 @@ def next_swap_step(
     PersistentVolume, which is asked for if the volume stays or ``waits_to_be_bound``; ``made``: the
     new volume in EC2, which is asked for if the new PersistentVolume of a copy is missing.
     """
-    source = move.told.source or MoveSource()
+    source = move.source
     if old is not None and old.reclaim_policy != "Retain" and _is_kept(move, old):
         return Retain()
     is_old = claim is not None and claim.uid == source.claim_uid
@@ -332,7 +332,7 @@ def _binding(
         return Await("the claim is being bound")
     if made is not None and made.state not in (VolumeState.DELETING, VolumeState.DELETED):
         return Introduce()
-    source, zone = told.source or MoveSource(), told.plan.target.zone if told.plan else ""
+    source, zone = move.source, told.plan.target.zone if told.plan else ""
     return Await(
         f"PersistentVolume {name} was deleted, and its volume {told.volume} in EC2 as well: "
         f"create a volume in zone {zone} from snapshot {told.snapshot}, and PersistentVolume "
@@ -411,7 +411,13 @@ def has_made_nothing(move: VolumeMove) -> bool:
     Each phase is written to the very version of the move that was read, so one that was aborted in
     Held never was in Snapshotting.
     """
-    return move.keeps_volume or move.told.undone_from == Phase.HELD
+    told = move.told
+    return move.keeps_volume or (told.undone_from == Phase.HELD and not told.warm)
+
+
+def may_have_made_volume(move: VolumeMove) -> bool:
+    """Whether a volume may have been asked for; see ``has_made_nothing``."""
+    return move.told.undone_from not in (Phase.WARMING, Phase.HELD)
 
 
 def kept(move: VolumeMove, source: MoveSource, until: str) -> str:

@@ -10,7 +10,12 @@ from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import consumer_rules, form_rules, interference_rules
+from provisioner.controller.moving import (
+    consumer_rules,
+    form_rules,
+    interference_rules,
+    warm_rules,
+)
 from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
@@ -120,13 +125,15 @@ def examine(
         written = plan_rules.tags_of(stand_in(facts.move), read_class, cluster_id, extra_tags)
     except ValueError as error:
         return _no(f"class {facts.class_name!r} or --extra-tags: {error}")
+    warms = warm_rules.is_worth_it(facts.move, volume)
     return Planned(
         MovePlan(
             source=before,
             target=target,
+            warms=warms,
             pods=_stopping(facts),
             stops=_stops(facts),
-            notes=_notes(facts, before, target),
+            notes=[*_notes(facts, before, target), *([warm_rules.NOTE] if warms else [])],
         ),
         source,
         _request(facts.move, target, written),

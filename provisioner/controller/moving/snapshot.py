@@ -1,10 +1,11 @@
-"""The snapshot of a move: taken once, found again after a lost reply, deleted at the end.
+"""The snapshots of a move: each taken once, found again after a lost reply, deleted at the end.
 
 CreateSnapshot has no client token. The phase is written before it is sent, and whoever did not
 write the phase, or has lost a reply, looks by tag for as long as EC2 may take to show a snapshot.
 """
 
 from provisioner import clock
+from provisioner.controller.moving.warm_rules import MOST_WARM
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.snapshots import rests_after
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
@@ -17,70 +18,85 @@ from provisioner.model.names import (
     UNCLAIMED,
     VOLUME_NAME,
 )
-from provisioner.model.volume_move import MoveSource, VolumeMove
+from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
 
 _OF_VOLUMES = frozenset({VOLUME_NAME, PERSISTENT_VOLUME_NAME, UNCLAIMED})
 
 
+def mark_of(uid: str, number: int = 0) -> str:
+    """The tag's value: of the snapshot that counts, or of the n-th that is taken while pods run."""
+    return f"{uid}.{number}" if number else uid
+
+
 class MoveSnapshots:
-    """The snapshots of moves, by the move's UID."""
+    """The snapshots of moves, each by its mark."""
 
     def __init__(self, services: Services) -> None:
         self._snapshots = services.snapshots
         # Of these it is certain that no snapshot exists that is not known.
         self._certain: set[str] = set()
+        self._gone: set[str] = set()  # deleted by this process
         self._looking_since_s: dict[str, float] = {}
 
-    def begin(self, uid: str) -> None:
-        """This process has written the phase: nothing was sent before."""
-        self._certain.add(uid)
+    def begin(self, mark: str) -> None:
+        """This process has written that it is the next one: nothing was sent before."""
+        self._certain.add(mark)
 
     def forget(self, uid: str) -> None:
         """The move has ended."""
-        self._certain.discard(uid)
-        self._looking_since_s.pop(uid, None)
+        for mark in [uid, *(mark_of(uid, number) for number in range(1, MOST_WARM + 2))]:
+            self._certain.discard(mark)
+            self._gone.discard(mark)
+            self._looking_since_s.pop(mark, None)
 
-    async def find(self, uid: str) -> EbsSnapshot | Later | None:
-        """The snapshot that was taken for a move; None: certainly none was.
+    async def find(self, mark: str) -> EbsSnapshot | Later | None:
+        """The snapshot that was taken under a mark; None: certainly none was.
 
         Raises:
             StorageError: EC2 could not be asked.
         """
-        if uid in self._certain:
+        if mark in self._certain:
             return None
-        found = await self._snapshots.find_any(MOVE_SNAPSHOT, [uid])
+        found = await self._snapshots.find_any(MOVE_SNAPSHOT, [mark])
         usable = [each for each in found if each.state is not SnapshotState.ERROR]
         if usable:
             return min(usable, key=lambda each: each.snapshot_id)
-        now_s = clock.now_s()
-        if now_s - self._looking_since_s.setdefault(uid, now_s) < CONSISTENCY_S:
+        if self.missing_for_s(mark) < CONSISTENCY_S:
             return Later(LOOK_AGAIN_S)
-        self._certain.add(uid)
+        self._certain.add(mark)
         return None
 
-    async def take(self, move: VolumeMove, source: MoveSource) -> EbsSnapshot | Later:
-        """The snapshot of the old volume, just begun or begun before.
+    async def take(
+        self, move: VolumeMove, source: MoveSource, number: int = 0
+    ) -> EbsSnapshot | Later:
+        """A snapshot of the old volume, just begun or begun before.
+
+        Args:
+            move: whose snapshot it is.
+            source: its old volume.
+            number: of one that is taken while pods run, from 1 on; 0 for the one that counts.
 
         Raises:
             StorageError: EC2 refuses it, or its answer was lost.
         """
-        found = await self.find(move.uid)
+        mark = mark_of(move.uid, number)
+        found = await self.find(mark)
         if found is not None:
             return found
         turns, now_s = self._snapshots.turns, clock.now_s()
         wait_s = turns.waits_s(source.volume_id, now_s)
         if wait_s > 0:
             return Later(wait_s)
-        self._certain.discard(move.uid)  # until EC2 has answered
-        self._looking_since_s.pop(move.uid, None)
+        self._certain.discard(mark)  # until EC2 has answered
+        self._looking_since_s.pop(mark, None)
         rests = True
         turns.begin(source.volume_id)
         try:
-            taken = await self._snapshots.create(_request(move, source))
+            taken = await self._snapshots.create(_request(move, source, mark))
         except StorageError as error:
             rests = rests_after(error)
             if error.outcome is not Outcome.UNKNOWN:
-                self._certain.add(move.uid)
+                self._certain.add(mark)
             raise
         finally:
             turns.end(source.volume_id, clock.now_s(), rests=rests)
@@ -97,10 +113,10 @@ class MoveSnapshots:
             raise found
         return found
 
-    def missing_for_s(self, uid: str) -> float:
-        """For how long EC2 has not shown the snapshot of a move."""
+    def missing_for_s(self, mark: str) -> float:
+        """For how long EC2 has not shown the snapshot of a mark."""
         now_s = clock.now_s()
-        return now_s - self._looking_since_s.setdefault(uid, now_s)
+        return now_s - self._looking_since_s.setdefault(mark, now_s)
 
     async def delete(self, snapshot_id: str) -> bool:
         """Delete it; whether there was such a snapshot.
@@ -110,24 +126,49 @@ class MoveSnapshots:
         """
         return await self._snapshots.delete(snapshot_id)
 
-    async def delete_new(self, uid: str, snapshot_id: str) -> Later | None:
-        """Delete the snapshot of a move that may just have been taken; None once there is none.
-
-        Args:
-            uid: of the move.
-            snapshot_id: its snapshot, "" if none is known.
+    async def delete_known(self, move: VolumeMove) -> None:
+        """Delete the snapshots that the move names: all there are, once it is in Swapping.
 
         Raises:
             StorageError: EC2 refuses it, or its answer was lost.
         """
-        if snapshot_id and await self.delete(snapshot_id):
+        for snapshot_id in (*move.told.warm, move.told.snapshot):
+            if snapshot_id:
+                await self.delete(snapshot_id)
+
+    async def delete_new(self, move: VolumeMove) -> Later | None:
+        """Delete all snapshots of a move that is undone; None once there is none.
+
+        The last one may just have been taken: its id may not be written down, and EC2 may not know
+        it yet. A deletion is then answered as for nothing.
+
+        Raises:
+            StorageError: EC2 refuses it, or its answer was lost.
+        """
+        marks, gone = _may_be_there(move), self._gone
+        for mark, snapshot_id in marks.items():
+            if snapshot_id and mark not in gone and await self.delete(snapshot_id):
+                gone.add(mark)
+        # What is written down was taken, whatever this process was certain of before.
+        left = [m for m in marks if m not in gone and (marks[m] or m not in self._certain)]
+        if not left:
             return None
-        # EC2 may not know yet what it has just made: a deletion is then answered as for nothing.
-        found = await self.find(uid)
-        if isinstance(found, EbsSnapshot):
-            await self.delete(found.snapshot_id)
-            return None
-        return found
+        for each in await self._snapshots.find_any(MOVE_SNAPSHOT, left):
+            await self.delete(each.snapshot_id)
+            gone.add(each.tags.get(MOVE_SNAPSHOT, ""))
+        missing = [self.missing_for_s(mark) for mark in left if mark not in gone]
+        return Later(LOOK_AGAIN_S) if any(each < CONSISTENCY_S for each in missing) else None
+
+
+def _may_be_there(move: VolumeMove) -> dict[str, str]:
+    """What an aborted move may have taken: the marks, and the ids as far as they are known."""
+    uid, told = move.uid, move.told
+    marks = {mark_of(uid, at + 1): each for at, each in enumerate(told.warm)}
+    if told.undone_from == Phase.WARMING:
+        marks[mark_of(uid, len(told.warm) + 1)] = ""
+    elif told.undone_from != Phase.HELD:
+        marks[uid] = told.snapshot
+    return marks
 
 
 def lost(snapshot: EbsSnapshot | None, snapshot_id: str) -> StorageError:
@@ -137,11 +178,11 @@ def lost(snapshot: EbsSnapshot | None, snapshot_id: str) -> StorageError:
     return StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=60.0)
 
 
-def _request(move: VolumeMove, source: MoveSource) -> SnapshotRequest:
+def _request(move: VolumeMove, source: MoveSource, mark: str) -> SnapshotRequest:
     tags = dict((move.told.request or {}).get("tags") or ())
     kept = {key: value for key, value in tags.items() if key not in _OF_VOLUMES}
     return SnapshotRequest(
         source.volume_id,
         f"Temporary: VolumeMove {move.key} of volume {source.volume_id}",
-        tuple(sorted((kept | {MOVE_SNAPSHOT: move.uid}).items())),
+        tuple(sorted((kept | {MOVE_SNAPSHOT: mark}).items())),
     )

@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
-from provisioner.controller.moving.phase_rules import Use
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
 from provisioner.model.document import Document
@@ -19,129 +18,23 @@ from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
-from provisioner.model.workload import Workload
 from tests.builders import DRIVER, VOLUME, a_volume
-
-OLD_UID, OLD_PV = "old-uid", "pvc-old"
-PAST = "2020-01-01T00:00:00+00:00"
-
-
-class FakeRecord:
-    """The API server: one old PersistentVolume, and what was written."""
-
-    def __init__(self, old: PersistentVolume | None) -> None:
-        self.old = old
-        self.policies: list[str] = []
-        self.removed: list[str] = []
-        self.written: list[Any] = []
-        self.is_namespace_going = False
-        self.new: PersistentVolume | None = None
-        self.found: Document | None = None
-        self.retained: list[str] = []
-        self.let_go_with: list[str] = []
-        self.created: list[Any] = []
-        self.announced: list[str] = []
-
-    async def persistent_volume(self, name: str) -> PersistentVolume | None:
-        return self.old if name == OLD_PV else self.new
-
-    async def try_volume_object(self, _: VolumeMove) -> None:
-        pass
-
-    async def retain(self, found: PersistentVolume) -> None:
-        self.retained.append(found.reclaim_policy)
-
-    async def let_go(self, _: VolumeMove, found: Any, policy: str = "") -> None:
-        self.let_go_with.append(policy)
-
-    async def create_volume_object(self, body: Any) -> None:
-        self.created.append(body)
-
-    async def announce(
-        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
-    ) -> Any:
-        self.announced.append(f"{warning} {message}")
-        return await self.write(move, {"message": message, **fields})
-
-    async def pods(self, _: VolumeMove) -> list[Any]:
-        return []
-
-    async def tell(self, move: VolumeMove, message: str, **fields: Any) -> VolumeMove:
-        return await self.write(move, {"message": message, **fields})
-
-    async def set_policy(self, _: PersistentVolume, policy: str) -> None:
-        self.policies.append(policy)
-
-    async def write(self, move: VolumeMove, status: Any) -> VolumeMove:
-        self.written.append(status)
-        return move
-
-    async def advance(
-        self, move: VolumeMove, phase: Phase, message: str = "", **fields: Any
-    ) -> VolumeMove:
-        return await self.write(move, {"phase": phase, "message": message, **fields})
-
-    async def create_claim(self, _: VolumeMove) -> bool:
-        return not self.is_namespace_going
-
-    async def claim(self, _: VolumeMove) -> Document | None:
-        return self.found
-
-    async def uses(self, _: VolumeMove) -> list[Use]:
-        return []
-
-    async def release(self, _: VolumeMove) -> None:
-        pass
+from tests.controller.move_record import (
+    OLD_PV,
+    OLD_UID,
+    FakeOwner,
+    FakeRecord,
+    a_claim,
+    a_done_move,
+    a_pv,
+    in_phase,
+)
 
 
 def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
     mover, record = object.__new__(Mover), FakeRecord(old)
     mover._record = record  # type: ignore[assignment]
     return mover, record
-
-
-def a_done_move(*, keeps: bool) -> VolumeMove:
-    body = {
-        "metadata": {"name": "to-b", "namespace": "shop", "uid": "move-uid"},
-        "spec": {"claimName": "data", "to": {"zone": "us-east-1b"}, "keepSource": "0h"},
-        "status": {
-            "phase": "Done",
-            "source": {
-                "claimUID": OLD_UID,
-                "persistentVolume": OLD_PV,
-                "volumeID": "vol-1",
-                "reclaimPolicy": "Delete",
-            },
-            "plan": {"keepsVolume": keeps},
-            "persistentVolume": {"metadata": {"name": "pvc-move-uid"}, "spec": {}},
-            "sourceKeptUntil": PAST,
-        },
-    }
-    return msgspec.convert(body, VolumeMove)
-
-
-def a_pv(phase: str, policy: str = "Retain", **notes: str) -> PersistentVolume:
-    spec = {"persistentVolumeReclaimPolicy": policy, "claimRef": {"uid": OLD_UID}}
-    meta = {"name": OLD_PV, "annotations": notes}
-    body = {"metadata": meta, "spec": spec, "status": {"phase": phase}}
-    return msgspec.convert(body, PersistentVolume)
-
-
-@pytest.mark.parametrize("keeps", [False, True])
-async def test_the_end_waits_until_the_binder_has_released_the_old_volume(keeps: Any):
-    mover, record = a_mover(a_pv("Bound"))
-
-    assert isinstance(await mover._keep_source(a_done_move(keeps=keeps)), Later)
-    assert (record.policies, record.written) == ([], [])
-
-
-async def test_the_old_volume_of_a_copy_gets_its_policy_back_once_it_is_released():
-    mover, record = a_mover(a_pv("Released"))
-
-    await mover._keep_source(a_done_move(keeps=False))
-
-    assert record.policies == ["Delete"]
-    assert record.written[-1]["sourceKeptUntil"] == ""
 
 
 async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():
@@ -165,11 +58,6 @@ async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volume
 
     assert [each["phase"] for each in record.written] == [Phase.CLEANING]
     assert (record.policies, record.removed) == ([], [])
-
-
-def a_claim(uid: str = OLD_UID, volume: str = OLD_PV) -> Document:
-    meta = {"name": "data", "namespace": "shop", "uid": uid, "resourceVersion": "7"}
-    return msgspec.convert({"metadata": meta, "spec": {"volumeName": volume}}, Document)
 
 
 async def test_a_volume_that_stays_has_retain_before_its_claim_is_exchanged():
@@ -198,16 +86,12 @@ async def test_a_claim_that_is_deleted_after_retain_was_set_aborts_and_the_polic
     await mover._begin_swap_of_form(move, noted)
     assert record.written[-1]["phase"] == Phase.ABORTING
 
-    mover._consumers = FakeOwner(record)
-    await mover._undo(in_phase(move, "Aborting"))
+    ending = object.__new__(MoveEnding)
+    ending._record, ending._consumers = record, FakeOwner(record)  # type: ignore[assignment]
+    await ending.undo(in_phase(move, "Aborting"))
     assert record.let_go_with == ["Delete"]
     assert record.written[-1]["phase"] == Phase.ABORTED
     assert record.created == []
-
-
-def in_phase(move: VolumeMove, phase: str, **changes: Any) -> VolumeMove:
-    status = msgspec.structs.replace(move.told, phase=phase, phase_since=PAST, **changes)
-    return msgspec.structs.replace(move, status=status)
 
 
 class FakeVolumes:
@@ -273,26 +157,6 @@ async def test_a_new_volume_that_is_gone_is_told_with_the_snapshot_that_helps(ma
     assert record.created == []
     assert "from snapshot snap-1" in told
     assert f"PersistentVolume {OLD_PV} keeps the old volume vol-1" in told
-
-
-class FakeOwner(Consumers):
-    """A StatefulSet that was recorded to be scaled from 3 to 0, and which nobody has changed."""
-
-    def __init__(self, record: FakeRecord) -> None:
-        self._record = record  # type: ignore[assignment]
-        self.generation = 4
-        self.replicas = 3
-        self.scaled: list[int] = []
-
-    async def _read(self, kind: str, name: str, namespace: str) -> Workload | None:
-        body = {
-            "metadata": {"name": name, "uid": "w", "generation": self.generation},
-            "spec": {"replicas": self.replicas},
-        }
-        return msgspec.convert(body, Workload)
-
-    async def _scale(self, consumer: Any, seen: Workload, replicas: int) -> None:
-        self.scaled.append(replicas)
 
 
 def a_scaling_move() -> VolumeMove:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from provisioner.classes.storage_class_rules import read
-from provisioner.controller.moving import plan_rules
+from provisioner.controller.moving import plan_rules, warm_rules
 from provisioner.controller.moving.consumer_rules import Consumer
 from provisioner.controller.moving.plan_rules import Facts, Planned
 from provisioner.model.claim import BIND_COMPLETED
@@ -23,7 +23,7 @@ from provisioner.model.persistent_volume import (
     PersistentVolumeSpec,
 )
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.volume import CreateRequest
+from provisioner.model.volume import AttachmentState, CreateRequest, InstanceAttachment
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.zone import TopologyRequirement, TopologyTerm
 from tests.builders import DRIVER, UID, VOLUME, ZONE, a_claim, a_volume
@@ -308,3 +308,16 @@ def test_of_two_moves_of_one_claim_the_older_one_goes_first():
     assert "VolumeMove three" in refused(facts(older, others=[going]))
     done = born("three", 3, "Done")
     assert isinstance(examined(facts(older, others=[done])), Planned)
+
+
+@pytest.mark.parametrize(("on_a_node", "wanted"), [(True, True), (True, False), (False, True)])
+def test_snapshots_before_the_stop_are_planned_for_a_volume_that_a_node_has(
+    on_a_node: Any, wanted: Any
+):
+    on = InstanceAttachment("i-1", "/dev/xvdba", AttachmentState.ATTACHED)
+    volume = replace(a_volume(), size_gib=4, attachments=(on,) if on_a_node else ())
+
+    plan = planned(facts(a_move(warm=wanted), volume=volume)).plan
+
+    assert plan.warms is (on_a_node and wanted)
+    assert (warm_rules.NOTE in plan.notes) is plan.warms

@@ -1,0 +1,117 @@
+"""How a move ends: after the swap what it does not need goes, and an aborted one is undone."""
+
+from datetime import UTC, datetime, timedelta
+
+from provisioner.controller.moving import consumer_rules, form_rules, phase_rules
+from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving.creation import MoveVolumes
+from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.snapshot import MoveSnapshots
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume_move import Phase, VolumeMove
+
+_AGAIN_AT_MOST_S = 3600.0
+# The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
+_LATEST_REQUEST_S = 60.0
+
+
+class MoveEnding:
+    """The phases after the swap, and those of an aborted move. All raise ``StorageError``."""
+
+    def __init__(
+        self,
+        record: MoveRecord,
+        consumers: Consumers,
+        snapshots: MoveSnapshots,
+        volumes: MoveVolumes,
+    ) -> None:
+        self._record = record
+        self._consumers = consumers
+        self._snapshots = snapshots
+        self._volumes = volumes
+
+    def forget(self, uid: str) -> None:
+        """Drop what this process knows of a move that has ended."""
+        self._snapshots.forget(uid)
+        self._volumes.forget(uid)
+
+    async def clean(self, move: VolumeMove) -> Next:
+        """The claim has its new volume: pods first, then what the move does not need any more."""
+        source, move = move.source, await self._bring_back(move)
+        if consumer_rules.is_owed(move.told.consumers):
+            return Later(LOOK_AGAIN_S)
+        if not move.keeps_volume:
+            await self._snapshots.delete_known(move)
+        old = await self._record.persistent_volume(source.persistent_volume)
+        await self._record.let_go(move, old)
+        until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
+        kept_until = until.isoformat(timespec="seconds")
+        message = phase_rules.kept(move, source, kept_until)
+        await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
+        return AGAIN
+
+    async def keep_source(self, move: VolumeMove) -> Next:
+        """Give the old PersistentVolume its policy back in the end, unless the move was deleted."""
+        source, until = move.source, move.told.source_kept_until
+        if move.deleting or not until:
+            return await self.release(move)
+        left_s = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
+        if left_s > 0:
+            return Later(min(left_s, _AGAIN_AT_MOST_S))
+        old = await self._record.persistent_volume(source.persistent_volume)
+        if old is not None and phase_rules.is_to_be_released(source, old):
+            return Later(LOOK_AGAIN_S)
+        message = "the old volume was let go"
+        if move.keeps_volume:
+            message = await self._remove_old_form(move, old)
+        elif old is not None and phase_rules.may_let_source_go(source, old):
+            await self._record.set_policy(old, source.reclaim_policy)
+        await self._record.write(move, {"message": message, "sourceKeptUntil": ""})
+        return AGAIN
+
+    async def _remove_old_form(self, move: VolumeMove, old: PersistentVolume | None) -> str:
+        """Delete the old PersistentVolume of a volume that stays, as long as it has Retain."""
+        new = await self._record.persistent_volume(move.persistent_volume_name)
+        if old is None:
+            return "the old PersistentVolume is gone; the volume stays"
+        if not form_rules.may_remove(move.source, old, new):
+            return (
+                f"PersistentVolume {old.name} was left as it is: it was taken since, or no other "
+                "names the volume"
+            )
+        await self._record.remove_volume_object(old)
+        return f"PersistentVolume {old.name} was deleted; the volume stays"
+
+    async def undo(self, move: VolumeMove) -> Next:
+        """Pods first: the claim has its volume, and may be used at once."""
+        source = move.source
+        old = await self._record.persistent_volume(source.persistent_volume)
+        policy = form_rules.policy_before(old) if old is not None else ""
+        await self._record.let_go(move, old, policy)
+        move = await self._bring_back(move)
+        if consumer_rules.is_owed(move.told.consumers):
+            return Later(LOOK_AGAIN_S)
+        if phase_rules.has_made_nothing(move):
+            await self._record.advance(move, Phase.ABORTED, move.told.message)
+            return AGAIN
+        if phase_rules.may_have_made_volume(move):
+            waits = await self._volumes.undo(move)
+            if waits is not None:
+                return waits
+        waits = await self._snapshots.delete_new(move)
+        if waits is not None:
+            return waits
+        await self._record.advance(move, Phase.ABORTED, move.told.message)
+        return AGAIN
+
+    async def _bring_back(self, move: VolumeMove) -> VolumeMove:
+        is_settled = phase_age_s(move) >= _LATEST_REQUEST_S
+        return await self._consumers.bring_back(move, is_settled=is_settled)
+
+    async def release(self, move: VolumeMove) -> Next:
+        """Let the move itself be deleted."""
+        await self._record.release(move)
+        self.forget(move.uid)
+        return SETTLED

@@ -1,0 +1,67 @@
+"""Warming: snapshots of the volume while pods run; each is written down before the next begins."""
+
+from typing import assert_never
+
+from provisioner.controller.moving import phase_rules, warm_rules
+from provisioner.controller.moving.pace import LOOK_AGAIN_S, now, passed_s
+from provisioner.controller.moving.phase_rules import Undo
+from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.snapshot import MoveSnapshots, mark_of
+from provisioner.controller.shared.services import Services
+from provisioner.model.decision import AGAIN, Later, Next
+from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.volume_move import Phase, VolumeMove
+
+
+class Warming:
+    """The phase Warming. Its methods raise ``StorageError``."""
+
+    def __init__(self, services: Services, record: MoveRecord, snapshots: MoveSnapshots) -> None:
+        self._volume_reads = services.volume_reads
+        self._record = record
+        self._snapshots = snapshots
+
+    async def begin(self, move: VolumeMove) -> None:
+        """Write the phase: before it, no snapshot was asked for."""
+        await self._record.advance(move, Phase.WARMING)
+        self._snapshots.begin(mark_of(move.uid, 1))
+
+    async def advance(self, move: VolumeMove) -> Next | Undo:
+        """One step; or why the move is to be undone."""
+        source, told = move.source, move.told
+        broken = phase_rules.broken(source, await self._record.claim(move))
+        if broken is not None:
+            return broken
+        volume = await self._volume_reads.volume(source.volume_id)
+        last = await self._snapshots.see(told.warm[-1]) if told.warm else None
+        step = warm_rules.next_warm_step(move, volume, last, passed_s(told.warm_since))
+        match step:
+            case Undo():
+                return step
+            case warm_rules.Take(number=number):
+                return await self._take(move, number)
+            case warm_rules.Discard(snapshot_id=snapshot_id):
+                await self._snapshots.delete(snapshot_id)
+            case phase_rules.Await(message=message):
+                await self._tell(move, message, last)
+            case warm_rules.Warmed():
+                await self._record.advance(move, Phase.HELD, progressPercent=0)
+                return AGAIN
+            case _:
+                assert_never(step)
+        return Later(LOOK_AGAIN_S)
+
+    async def _take(self, move: VolumeMove, number: int) -> Next:
+        """It is found again by its number if its id does not come to be written."""
+        taken = await self._snapshots.take(move, move.source, number)
+        if isinstance(taken, Later):
+            return taken
+        text = warm_rules.said(number, taken.snapshot_id, move.source.volume_id)
+        warm = [*move.told.warm, taken.snapshot_id]
+        await self._record.tell(move, text, warm=warm, warmSince=now(), progressPercent=0)
+        self._snapshots.begin(mark_of(move.uid, number + 1))
+        return AGAIN
+
+    async def _tell(self, move: VolumeMove, message: str, last: EbsSnapshot | None) -> None:
+        percent = last.progress_percent if last is not None else 0
+        await self._record.tell(move, message, progressPercent=percent)

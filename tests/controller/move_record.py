@@ -1,0 +1,142 @@
+"""A made-up API server for the flows of moves, and the objects in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving.phase_rules import Use
+from provisioner.model.document import Document
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume_move import Phase, VolumeMove
+from provisioner.model.workload import Workload
+
+OLD_UID, OLD_PV = "old-uid", "pvc-old"
+PAST = "2020-01-01T00:00:00+00:00"
+
+
+class FakeRecord:
+    """The API server: one old PersistentVolume, and what was written."""
+
+    def __init__(self, old: PersistentVolume | None) -> None:
+        self.old = old
+        self.policies: list[str] = []
+        self.removed: list[str] = []
+        self.written: list[Any] = []
+        self.is_namespace_going = False
+        self.new: PersistentVolume | None = None
+        self.found: Document | None = None
+        self.retained: list[str] = []
+        self.let_go_with: list[str] = []
+        self.created: list[Any] = []
+        self.announced: list[str] = []
+
+    async def persistent_volume(self, name: str) -> PersistentVolume | None:
+        return self.old if name == OLD_PV else self.new
+
+    async def try_volume_object(self, _: VolumeMove) -> None:
+        pass
+
+    async def retain(self, found: PersistentVolume) -> None:
+        self.retained.append(found.reclaim_policy)
+
+    async def let_go(self, _: VolumeMove, found: Any, policy: str = "") -> None:
+        self.let_go_with.append(policy)
+
+    async def create_volume_object(self, body: Any) -> None:
+        self.created.append(body)
+
+    async def announce(
+        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+    ) -> Any:
+        self.announced.append(f"{warning} {message}")
+        return await self.write(move, {"message": message, **fields})
+
+    async def pods(self, _: VolumeMove) -> list[Any]:
+        return []
+
+    async def tell(self, move: VolumeMove, message: str, **fields: Any) -> VolumeMove:
+        return await self.write(move, {"message": message, **fields})
+
+    async def set_policy(self, _: PersistentVolume, policy: str) -> None:
+        self.policies.append(policy)
+
+    async def write(self, move: VolumeMove, status: Any) -> VolumeMove:
+        self.written.append(status)
+        return move
+
+    async def advance(
+        self, move: VolumeMove, phase: Phase, message: str = "", **fields: Any
+    ) -> VolumeMove:
+        return await self.write(move, {"phase": phase, "message": message, **fields})
+
+    async def create_claim(self, _: VolumeMove) -> bool:
+        return not self.is_namespace_going
+
+    async def claim(self, _: VolumeMove) -> Document | None:
+        return self.found
+
+    async def uses(self, _: VolumeMove) -> list[Use]:
+        return []
+
+    async def release(self, _: VolumeMove) -> None:
+        pass
+
+
+def a_done_move(*, keeps: bool) -> VolumeMove:
+    body = {
+        "metadata": {"name": "to-b", "namespace": "shop", "uid": "move-uid"},
+        "spec": {"claimName": "data", "to": {"zone": "us-east-1b"}, "keepSource": "0h"},
+        "status": {
+            "phase": "Done",
+            "source": {
+                "claimUID": OLD_UID,
+                "persistentVolume": OLD_PV,
+                "volumeID": "vol-1",
+                "reclaimPolicy": "Delete",
+            },
+            "plan": {"keepsVolume": keeps},
+            "persistentVolume": {"metadata": {"name": "pvc-move-uid"}, "spec": {}},
+            "sourceKeptUntil": PAST,
+        },
+    }
+    return msgspec.convert(body, VolumeMove)
+
+
+def a_pv(phase: str, policy: str = "Retain", **notes: str) -> PersistentVolume:
+    spec = {"persistentVolumeReclaimPolicy": policy, "claimRef": {"uid": OLD_UID}}
+    meta = {"name": OLD_PV, "annotations": notes}
+    body = {"metadata": meta, "spec": spec, "status": {"phase": phase}}
+    return msgspec.convert(body, PersistentVolume)
+
+
+def a_claim(uid: str = OLD_UID, volume: str = OLD_PV) -> Document:
+    meta = {"name": "data", "namespace": "shop", "uid": uid, "resourceVersion": "7"}
+    return msgspec.convert({"metadata": meta, "spec": {"volumeName": volume}}, Document)
+
+
+def in_phase(move: VolumeMove, phase: str, **changes: Any) -> VolumeMove:
+    status = msgspec.structs.replace(move.told, phase=phase, phase_since=PAST, **changes)
+    return msgspec.structs.replace(move, status=status)
+
+
+class FakeOwner(Consumers):
+    """A StatefulSet that was recorded to be scaled from 3 to 0, and which nobody has changed."""
+
+    def __init__(self, record: FakeRecord) -> None:
+        self._record = record  # type: ignore[assignment]
+        self.generation = 4
+        self.replicas = 3
+        self.scaled: list[int] = []
+
+    async def _read(self, kind: str, name: str, namespace: str) -> Workload | None:
+        body = {
+            "metadata": {"name": name, "uid": "w", "generation": self.generation},
+            "spec": {"replicas": self.replicas},
+        }
+        return msgspec.convert(body, Workload)
+
+    async def _scale(self, consumer: Any, seen: Workload, replicas: int) -> None:
+        self.scaled.append(replicas)

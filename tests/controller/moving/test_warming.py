@@ -1,0 +1,169 @@
+"""The snapshots that are taken while pods run, with an EC2 and a record that are made up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from provisioner import clock
+from provisioner.controller.moving.phase_rules import Undo
+from provisioner.controller.moving.snapshot import MoveSnapshots
+from provisioner.controller.moving.warming import Warming
+from provisioner.controller.shared.services import Services
+from provisioner.ec2.snapshots import Turns
+from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import AGAIN, Later
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
+from provisioner.model.errors import Ec2Error, Outcome, Reason
+from provisioner.model.names import MOVE_SNAPSHOT
+from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
+from provisioner.model.volume_move import Phase, VolumeMove
+from tests.builders import VOLUME, a_volume
+from tests.controller.move_record import PAST, FakeRecord, a_claim, a_done_move, a_pv, in_phase
+
+ON_A_NODE = (InstanceAttachment("i-1", "/dev/xvdba", AttachmentState.ATTACHED),)
+
+
+class FakeEc2:
+    """Snapshots that are complete at once, of a volume that a node has."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.taken: list[EbsSnapshot] = []
+        self.refusal: Ec2Error | None = None
+        self.attachments = ON_A_NODE
+
+    async def volume(self, _: str) -> Volume:
+        return replace(a_volume(), attachments=self.attachments)
+
+    async def create(self, request: SnapshotRequest) -> EbsSnapshot:
+        if self.refusal is not None and self.refusal.outcome is not Outcome.UNKNOWN:
+            raise self.refusal
+        number = len(self.taken) + 1
+        made = EbsSnapshot(
+            f"snap-{number}", VOLUME, SnapshotState.COMPLETED, 4, tags=dict(request.tags)
+        )
+        self.taken.append(made)
+        if self.refusal is not None:
+            raise self.refusal
+        return made
+
+    async def describe(self, ids: Any) -> dict[str, EbsSnapshot]:
+        return {each.snapshot_id: each for each in self.taken if each.snapshot_id in ids}
+
+    async def find_any(self, key: str, values: Any) -> list[EbsSnapshot]:
+        return [each for each in self.taken if each.tags[key] in values]
+
+
+class Move:
+    """A move in Warming, with what was written to it."""
+
+    def __init__(self) -> None:
+        self.record = FakeRecord(a_pv("Bound"))
+        self.record.found = a_claim()
+        self.ec2 = FakeEc2()
+        self.begin_life()
+
+    def begin_life(self) -> None:
+        """Another process goes on."""
+        services = cast("Services", SimpleNamespace(snapshots=self.ec2, volume_reads=self.ec2))
+        self.warming = Warming(services, cast("Any", self.record), MoveSnapshots(services))
+
+    @property
+    def now(self) -> VolumeMove:
+        """With what was written last of each."""
+        move = in_phase(a_done_move(keeps=False), "Warming", warm_since=PAST)
+        warm = [each["warm"] for each in self.record.written if "warm" in each]
+        status = msgspec.structs.replace(move.told, warm=warm[-1] if warm else [])
+        return msgspec.structs.replace(move, status=status)
+
+    async def advance(self) -> Any:
+        return await self.warming.advance(self.now)
+
+
+def an_error(reason: Reason, outcome: Outcome = Outcome.NOTHING) -> Ec2Error:
+    return Ec2Error(reason, "refused", action="CreateSnapshot", outcome=outcome)
+
+
+@pytest.fixture
+def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(clock, "now_s", lambda: now[0])
+    return now
+
+
+async def test_each_is_written_down_with_its_own_mark(now_s: list[float]):
+    move = Move()
+    await move.warming.begin(move.now)
+
+    assert await move.advance() == AGAIN
+    assert await move.advance() == Later(15.0)  # EC2 takes no other one before
+    now_s[0] += 15.0
+    assert await move.advance() == AGAIN
+
+    assert move.now.told.warm == ["snap-1", "snap-2"]
+    marks = [each.tags[MOVE_SNAPSHOT] for each in move.ec2.taken]
+    assert marks == ["move-uid.1", "move-uid.2"]
+
+
+async def test_a_leader_that_died_before_it_wrote_the_id_has_it_found_again(now_s: list[float]):
+    move = Move()
+    await move.warming.begin(move.now)
+    await move.advance()
+    move.record.written.clear()
+    move.begin_life()
+
+    assert await move.advance() == AGAIN
+
+    assert len(move.ec2.taken) == 1
+    assert move.now.told.warm == ["snap-1"]
+
+
+async def test_a_lost_reply_takes_no_second_one_and_is_looked_for_for_a_minute(now_s: list[float]):
+    move = Move()
+    await move.warming.begin(move.now)
+    move.ec2.refusal = an_error(Reason.TIMED_OUT, Outcome.UNKNOWN)
+    with pytest.raises(Ec2Error):
+        await move.advance()
+    (taken,), move.ec2.taken, move.ec2.refusal = move.ec2.taken, [], None
+
+    assert isinstance(await move.advance(), Later)  # EC2 does not show it yet
+    now_s[0] += CONSISTENCY_S - 1
+    move.ec2.taken = [taken]
+    assert await move.advance() == AGAIN
+    assert move.now.told.warm == ["snap-1"]
+
+
+async def test_what_ec2_refuses_is_waited_for_while_pods_run(now_s: list[float]):
+    """The snapshot that counts would be refused as well, and pods would be stopped by then."""
+    move = Move()
+    await move.warming.begin(move.now)
+    move.ec2.refusal = an_error(Reason.QUOTA_EXCEEDED)
+
+    with pytest.raises(Ec2Error):
+        await move.advance()
+
+    assert [each["phase"] for each in move.record.written] == [Phase.WARMING]
+    move.ec2.refusal = None
+    assert await move.advance() == AGAIN
+    assert move.now.told.warm == ["snap-1"]
+
+
+async def test_pods_that_have_ended_have_the_move_go_on(now_s: list[float]):
+    move = Move()
+    move.ec2.attachments = ()
+
+    assert await move.advance() == AGAIN
+    assert (move.record.written[-1]["phase"], move.ec2.taken) == (Phase.HELD, [])
+
+
+async def test_a_claim_that_is_deleted_meanwhile_has_the_move_undone(now_s: list[float]):
+    move = Move()
+    move.record.found = None
+
+    assert isinstance(await move.advance(), Undo)
+    assert move.ec2.taken == []
