@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl
 
 from botocore import UNSIGNED
 from botocore.awsrequest import AWSResponse
+from botocore.compat import HTTPHeaders
 from botocore.exceptions import ConnectionClosedError, ReadTimeoutError
 
 from provisioner.ec2 import botocore_client
@@ -171,9 +172,10 @@ class Account:
                 raise ConnectionClosedError(endpoint_url=_ENDPOINT)
             return self._answered(dict(parse_qsl(_text(request.body), keep_blank_values=True)))
 
-        made.meta.events.register("before-send.ec2", send)
+        events: Any = made.meta.events
+        events.register("before-send.ec2", send)
         # A quarter of a call's CPU; nobody here looks at it.
-        made.meta.events.register("choose-signer.ec2", lambda **_: UNSIGNED)
+        events.register("choose-signer.ec2", lambda **_: UNSIGNED)
         return made
 
     def serve(self, loop: DayLoop) -> None:
@@ -293,9 +295,10 @@ def _text(body: Any) -> str:
 
 
 def _response(status: int, text: str) -> AWSResponse:
-    response = AWSResponse(_ENDPOINT, status, {"Content-Type": "text/xml"}, None)
+    response: Any = AWSResponse(_ENDPOINT, status, HTTPHeaders(), None)
     response._content = text.encode()
-    return response
+    made: AWSResponse = response
+    return made
 
 
 def _instance(each: Instance) -> str:

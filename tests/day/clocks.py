@@ -83,7 +83,7 @@ class DayLoop(VirtualLoop):
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         if not self._ready:  # type: ignore[attr-defined]
             while timers and timers[0].cancelled():
-                self._timer_cancelled_count -= 1
+                self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
                 heapq.heappop(timers)._scheduled = False  # type: ignore[attr-defined]
             if timers:
                 NOW.s = max(NOW.s, timers[0].when())
@@ -105,11 +105,12 @@ class DayLoop(VirtualLoop):
                 answer.set_result(result)
 
         def arrived() -> None:
+            result, failure = None, None
             try:
-                done = (func(*args), None)
-            except Exception as failure:  # as a thread pool does it
-                done = (None, failure)
-            self.call_later(answers_s(), settle, *done)
+                result = func(*args)
+            except Exception as raised:  # as a thread pool does it
+                failure = raised
+            self.call_later(answers_s(), settle, result, failure)
 
         self.call_later(arrives_s(), arrived)
         return answer

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -37,6 +37,7 @@ _DELETED_AFTER_S = 120.0  # for each claim that comes, another one goes
 _HASTY = 0.02  # claims that their user deletes within seconds
 _DEAD = 0.05  # instances that end without a drain
 _MOST_ON_NODE = 20
+_RECENT = 5
 _HOUR_S = 3600.0
 
 
@@ -78,6 +79,7 @@ class Churn:
 
     claims: float = 0.05
     restarts: float = 0.02  # pods that are scheduled anew, to another node
+    strangers: float = 0.1  # writes of others to what is being worked on
     nodes_within_s: float = 24 * _HOUR_S
 
 
@@ -106,6 +108,7 @@ class Cluster:
         self._next_claim, self._next_node, self._serial = there.volumes, there.nodes, there.volumes
         self._choice = random.Random(7)
         self._pool: list[Life] = []
+        self._recent: deque[Life] = deque(maxlen=_RECENT)
 
     # The beginning --------------------------------------------------------------------------------
 
@@ -179,6 +182,7 @@ class Cluster:
         self._every(_HOUR_S / (self._churn.claims * volumes), self._create)
         self._every(_HOUR_S / (self._churn.restarts * volumes), self._restart_any)
         self._every(self._churn.nodes_within_s / self._there.nodes, self._replace_any)
+        self._every(_HOUR_S / (self._churn.strangers * volumes), self._touch_any)
 
     def _every(self, mean_s: float, happens: Callable[[], None]) -> None:
         def again() -> None:
@@ -190,7 +194,7 @@ class Cluster:
 
         asyncio.get_running_loop().call_later(self._choice.expovariate(1 / mean_s), again)
 
-    def _soon(self, act: Callable[..., None], *given: Any, after_s: float = 0.2) -> None:
+    def _soon(self, act: Callable[..., object], *given: Any, after_s: float = 0.2) -> None:
         """Have somebody act in a moment, or once the API server is there again."""
 
         def try_it() -> None:
@@ -210,9 +214,9 @@ class Cluster:
         until_s = NOW.s - longer_than_s
         return [each for each in self.lives.values() if each.waits_for and each.since_s < until_s]
 
-    @staticmethod
-    def _wait(life: Life, waits_for: str) -> None:
+    def _wait(self, life: Life, waits_for: str) -> None:
         life.waits_for, life.since_s = waits_for, NOW.s
+        self._recent.append(life)
 
     def _got(self, life: Life) -> None:
         self.took_s[life.waits_for].append(NOW.s - life.since_s)
@@ -287,6 +291,17 @@ class Cluster:
         life = self._any(lambda each: bool(each.attachment) and not each.waits_for)
         if life is not None:
             self._detach(life)
+
+    def _touch_any(self) -> None:
+        """Somebody annotates an object in whose midst the controller is, most of the time."""
+        if not self._recent:
+            return
+        life = self._choice.choice(self._recent)
+        self._serial += 1
+        note = {"metadata": {"annotations": {"example.com/touched": f"{self._serial}"}}}
+        things = ((CLAIMS, life.key), (VOLUMES, life.volume), (ATTACHMENTS, life.attachment))
+        plural, key = self._choice.choice(things)
+        self._api.change(plural, key, note)
 
     def _detach(self, life: Life) -> None:
         if life.waits_for != "detached":

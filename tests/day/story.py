@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -150,7 +150,9 @@ class Log:
         self.counts: Counter[str] = Counter()
         self.is_deaf = False  # to what a process would say that is killed
 
-    def __call__(self, _: object, level: str, line: dict[str, Any]) -> dict[str, Any]:
+    def __call__(
+        self, _: object, level: str, line: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
         if self.is_deaf:
             raise structlog.DropEvent
         self.counts[f"{level}: {line['event']}"] += 1
