@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from mypy_boto3_ec2 import EC2Client
 
 REGION = "us-east-1"
+INVENTORY = " by tag"  # behind the action, in counts: page by page, beside the looks
 _ENDPOINT = "http://ec2.day.invalid"
 _VISIBLE_AFTER_S = 1.0  # readers know of a change so much later
 _OK = 200
@@ -191,7 +192,8 @@ class Account:
 
     def _answered(self, flat: dict[str, str]) -> AWSResponse:
         action, weather = flat["Action"], self.weather
-        self.calls[action] += 1
+        by_tag = flat.get("Filter.1.Name", "").startswith("tag")
+        self.calls[f"{action}{INVENTORY if by_tag else ''}"] += 1
         self.world.advance()
         if not self._admit(action, flat):
             self.throttled[action] += 1

@@ -241,10 +241,10 @@ class Cluster:
         life.node = node.name
         self._remember(life)
         self._wait(life, "bound")
-        self._soon(self._delete_any, after_s=_DELETED_AFTER_S)
         if self._choice.random() < _HASTY:
             self._soon(self._delete, life, after_s=self._choice.uniform(0.1, 4.0))
-            self._create()
+        else:
+            self._soon(self._delete_any, after_s=_DELETED_AFTER_S)
 
     def _pick(self, zone: str) -> Node | None:
         for _ in range(20):

@@ -393,6 +393,12 @@ class Day:
                 for name in sorted(names)
                 if last[name] > first[name] * 1.05 + 20
             }
+            many, now = self._held[0].kinds, self._held[-1].kinds
+            result.grown |= {
+                f"objects of {kind}": (many[kind], now[kind])
+                for kind in now
+                if now[kind] > many[kind] * 1.02 + 50
+            }
 
 
 def _is_of_product(task: asyncio.Task[Any]) -> bool:
