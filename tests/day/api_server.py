@@ -307,7 +307,10 @@ class ApiServer:
             except (MismatchError, LookupError) as error:
                 raise RefusedError(422, "Invalid", at.name) from error
         else:
-            self._check(old, body.get("metadata", {}), at.name)
+            wanted = body.get("metadata", {})
+            if wanted.get("uid", old["metadata"]["uid"]) != old["metadata"]["uid"]:
+                raise RefusedError(422, "Invalid", at.name)  # that field cannot be changed
+            self._check(old, wanted, at.name)
             new = (strategic if content_type == _STRATEGIC else merged)(old, body)
         if at.plural in _WITH_STATUS:
             other = "spec" if at.subresource else "status"

@@ -18,7 +18,7 @@ FINALIZER = "ebs-provisioner.io/test"
 EXPECTED = {
     "created twice": "OBJECT_EXISTS",
     "patched at an old version": "CONFLICT",
-    "patched as another object": "CONFLICT",
+    "patched as another object": "REJECTED",
     "patched without a change": "same version",
     "status patched with a spec": "node-1, attached True",
     "patched with a status": "attached True",
