@@ -172,7 +172,7 @@ ALLOWED: dict[str, set[str]] = {
     "inspect.commands": {"options"},
     "moves": {
         *("inspect.command_line", "inspect.completion", "inspect.object_name_rules"),
-        *("inspect.reading", "inspect.shell_words", "inspect.terminal", "kube"),
+        *("inspect.reading", "inspect.shell_words", "inspect.terminal", "kube", "prices"),
     },
     "inspect": set(),
     "conformance": {"ec2", "kube"},

@@ -22,7 +22,8 @@ from webhook.settings import Settings
 ROOT = Path(__file__).parents[1]
 MANIFESTS = ROOT / "manifests"
 FOLDER = MANIFESTS / "webhook"
-OTHERS = ("webhook-zone-guard", "webhook-caller-token", "webhook-host-network")
+MOVES = MANIFESTS / "webhook-volume-moves"
+OTHERS = ("webhook-zone-guard", "webhook-caller-token", "webhook-host-network", MOVES.name)
 ZONE_AND_REGION_LABELS = (
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -72,7 +73,9 @@ def hooks(kind: str = "Validating") -> list[Json]:
 
 
 def all_hooks() -> list[Json]:
-    return [*hooks("Mutating"), *hooks()]
+    (added,) = objects("MutatingWebhookConfiguration", MOVES / "pods.yaml")
+    assert added["metadata"] == {"name": names.NAME}
+    return [*hooks("Mutating"), *hooks(), *added["webhooks"]]
 
 
 @pytest.mark.parametrize("folder", ["webhook", *OTHERS])

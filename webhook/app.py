@@ -62,7 +62,7 @@ class Webhook:
     ) -> None:
         host, unique = os.environ.get("POD_NAME") or os.uname().nodename, uuid.uuid4()
         self._settings = settings
-        self._caches = Caches(client, metrics, settings.driver)
+        self._caches = Caches(client, metrics, settings.driver, follows_moves=settings.volume_moves)
         self._lookup = ZoneLookup(Volumes(calls), metrics)
         contexts = Contexts(settings.callers.authority)
         self._rotation = Rotation(

@@ -86,6 +86,12 @@ def commands() -> None:
     help="Refuse objects that cannot be checked, instead of allowing them with a warning.",
 )
 @_option(
+    "--volume-moves/--no-volume-moves",
+    default=False,
+    show_default=True,
+    help="Hold new pods back while a VolumeMove gives one of their claims another volume (alpha).",
+)
+@_option(
     "--region",
     help="AWS region.  [default: AWS_REGION, or that of the Nodes, or of this instance]",
 )

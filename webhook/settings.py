@@ -40,6 +40,7 @@ class Settings:
         service: for whose name certificates are issued.
         driver: whose volumes these are, besides in-tree ones.
         strict: refuse what cannot be checked, instead of letting it through with a warning.
+        volume_moves: hold pods back while a VolumeMove holds one of their claims.
         region: None for AWS_REGION, or that of the Nodes or of this instance.
         ec2_rates: raised quotas, as the controller takes them.
         tls_secret: name of the certificates' Secret.
@@ -58,6 +59,7 @@ class Settings:
     service: str = NAME
     driver: str = EBS_DRIVER
     strict: bool = False
+    volume_moves: bool = False
     region: str | None = None
     ec2_rates: str = ""
     tls_secret: str = TLS_SECRET

@@ -24,6 +24,7 @@ from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.deleting.orphans import OrphanSweep
 from provisioner.controller.modifying.flow import Modifier
 from provisioner.controller.moving.flow import Mover
+from provisioner.controller.moving.pods.gates import Gates
 from provisioner.controller.nodes.dead_node import DeadNodes
 from provisioner.controller.nodes.flow import AgentTaint, AttachmentLimits
 from provisioner.controller.nodes.initialize import NodeInitializer
@@ -109,6 +110,7 @@ class Controller:
         self.orphans = OrphanSweep(services, self.provisioner.creations)
         self.volume_costs = VolumeCosts(services, calls.region)
         self.mover = Mover(services) if settings.volume_moves else None
+        self.gates = Gates(services) if settings.volume_moves else None
         calls.may_change, calls.confirm_gone = self.still_leading, self.aws_access.confirm_gone
 
     @property
@@ -118,7 +120,7 @@ class Controller:
             *(self.provisioner, self.deleter, self.attacher, self.modifier, self.snapshotter),
             *(self.provisioner.sources.finalizers, self.agent_taint),
             *(self.attachment_limits, self.node_initializer),
-            *([self.mover] if self.mover is not None else []),
+            *(each for each in (self.mover, self.gates) if each is not None),
         ]
 
     @property

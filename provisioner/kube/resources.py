@@ -20,6 +20,7 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
+from provisioner.model.webhook_configuration import WebhookConfiguration
 from provisioner.model.workload import Autoscaler, ControlledPod, Workload
 
 T = TypeVar("T", bound=UnlabelledObject)
@@ -87,6 +88,8 @@ PLACED_VOLUMES = Resource("", "v1", "persistentvolumes", "PersistentVolume", Pla
 PODS = Resource("", "v1", "pods", "Pod", Pod)
 # The same objects with their owners.
 CONTROLLED_PODS = Resource("", "v1", "pods", "Pod", ControlledPod)
+# Posted to the subresource ``eviction`` of a pod, in the version policy/v1; answered by a Status.
+EVICTIONS = Resource("", "v1", "pods", "Eviction", KubeObject)
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet", Workload)
 DEPLOYMENTS = Resource("apps", "v1", "deployments", "Deployment", Workload)
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet", Workload)
@@ -115,6 +118,21 @@ SNAPSHOT_CLASSES = Resource(
 )
 VOLUME_MOVES = Resource(
     volume_move.GROUP, volume_move.VERSION, "volumemoves", volume_move.KIND, VolumeMove
+)
+_ADMISSION = "admissionregistration.k8s.io"
+MUTATING_CONFIGURATIONS = Resource(
+    _ADMISSION,
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    WebhookConfiguration,
+)
+VALIDATING_CONFIGURATIONS = Resource(
+    _ADMISSION,
+    "v1",
+    "validatingwebhookconfigurations",
+    "ValidatingWebhookConfiguration",
+    WebhookConfiguration,
 )
 EVENTS = Resource("", "v1", "events", "Event", KubeObject)
 

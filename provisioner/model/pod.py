@@ -11,6 +11,7 @@ import msgspec
 
 from provisioner.model.ids import is_volume_id
 from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.taint import Toleration
 from provisioner.model.volume import normalised_handle
 
@@ -128,6 +129,12 @@ class PodVolume(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
     aws_elastic_block_store: InlineEbs | None = None
 
 
+class SchedulingGate(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """One of ``spec.schedulingGates``: while there is any, the scheduler leaves the pod alone."""
+
+    name: str | None = None
+
+
 class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``spec`` of a pod."""
 
@@ -136,6 +143,12 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
     volumes: list[PodVolume] | None = None
+    scheduling_gates: list[SchedulingGate] | None = None
+
+    @property
+    def gates(self) -> tuple[str, ...]:
+        """The names of its scheduling gates."""
+        return tuple(gate.name or "" for gate in self.scheduling_gates or ())
 
     @property
     def selections(self) -> tuple[Sequence[Json], ...]:
@@ -209,15 +222,19 @@ def naming_volumes(pod: Pod) -> Pod | None:
 
 
 def using_claims(pod: Pod) -> Pod | None:
-    """What a cache keeps of a pod: nothing without claims, no labels and annotations with them."""
+    """What a cache keeps of a pod: nothing without claims, no labels with them.
+
+    Of its annotations there is only that of a move that holds it back.
+    """
     if not pod.claim_keys:
         return None
-    meta = pod.metadata
+    meta, held_for = pod.metadata, pod.annotations.get(HELD_FOR_MOVE)
     small = ObjectMeta(
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
         resource_version=meta.resource_version,
         deletion_timestamp=meta.deletion_timestamp,
+        annotations={HELD_FOR_MOVE: held_for} if held_for else None,
     )
     return msgspec.structs.replace(pod, metadata=small)

@@ -20,6 +20,8 @@ API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "VolumeMove"
 # On the VolumeMove: what it has made is undone, or the claim completed, before it goes.
 FINALIZER = f"{OUR_PREFIX}move"
+# On a pod: its scheduling gate, as long as a move holds one of its claims.
+GATE = f"{OUR_PREFIX}volume-move"
 _HOUR_S = 3600.0
 
 
@@ -65,8 +67,8 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended. With "
-        "`ScaleDown`, their owners are scaled down. If the volume stays (`form` alone), its "
-        "PersistentVolume is set to Retain in the end.",
+        "`ScaleDown`, their owners are scaled down; with `Restart`, the pods are evicted. If the "
+        "volume stays (`form` alone), its PersistentVolume is set to Retain in the end.",
         (Phase.SNAPSHOTTING, Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.SNAPSHOTTING: Stage(
@@ -85,8 +87,8 @@ STAGES: Mapping[Phase, Stage] = {
         (Phase.CLEANING,),
     ),
     Phase.CLEANING: Stage(
-        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back."
-        " The snapshots are deleted.",
+        "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back,"
+        " and pods that were held back start. The snapshots are deleted.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
@@ -94,13 +96,15 @@ STAGES: Mapping[Phase, Stage] = {
         "policy back. If the volume stays, its old PersistentVolume is deleted instead.",
     ),
     Phase.ABORTING: Stage(
-        "The claim has its old volume, and pods can use it: their owners are scaled back. The "
-        "snapshots and the new volume are deleted.",
+        "The claim has its old volume, and pods can use it: their owners are scaled back, and pods "
+        "that were held back start. The snapshots and the new volume are deleted.",
         (Phase.ABORTED,),
     ),
     Phase.ABORTED: Stage("Everything is as it was before the move."),
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
+# In these, new pods that use the claim are held back.
+HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING})
 # From these, the claim still has its old volume whatever becomes of the move.
 ABORTABLE = frozenset(
     {Phase.PLANNED, Phase.WARMING, Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING}
@@ -133,18 +137,21 @@ class StopPolicy(StrEnum):
 
     WAIT = "Wait"
     SCALE_DOWN = "ScaleDown"
+    RESTART = "Restart"
 
 
-class ConsumerWish(msgspec.Struct, frozen=True, kw_only=True):
-    """``spec.consumers``."""
+class ConsumerWish(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``spec.consumers``. ``without_hold``: also where no webhook holds new pods back."""
 
     policy: StopPolicy = StopPolicy.WAIT
+    without_hold: bool = False
 
 
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec``.
 
-    ``warm``: snapshots are taken before pods stop; ``keep_source``: hours, as "168h".
+    ``warm``: snapshots are taken before pods stop; ``keep_source``: hours, as "168h";
+    ``moved_with``: names of other claims whose own moves go the same way at the same time.
     """
 
     claim_name: str = ""
@@ -152,6 +159,7 @@ class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     consumers: ConsumerWish = ConsumerWish()
     warm: bool = True
     keep_source: str = "168h"
+    moved_with: list[str] = []
     dry_run: bool = False
     abort: bool = False
 
@@ -240,9 +248,13 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         persistent_volume: the new PersistentVolume, frozen with the plan.
         volume: the id of the new volume, or of the one that stays.
         consumers: the owners of pods that are scaled down.
+        restarts: the UIDs of the pods that were evicted, or are about to be.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         undone_from: the phase in which it was aborted.
+        as_asked: it was refused because the volume is already as the move asks.
+        ready: it could go on, to Held or to Swapping, and waits until the moves of ``moved_with``
+            are as far.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
     """
 
@@ -258,9 +270,12 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
     consumers: list[MoveConsumer] = []
+    restarts: list[str] = []
     claim: str = ""
     phase_since: str = ""
     undone_from: str = ""
+    as_asked: bool = False
+    ready: bool = False
     source_kept_until: str = ""
 
 
@@ -295,9 +310,41 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         return f"{self.metadata.namespace}/{self.spec.claim_name}"
 
     @property
+    def claim_keys(self) -> frozenset[str]:
+        """``namespace/name`` of its claim, and of those that are moved with it."""
+        names = (self.spec.claim_name, *self.spec.moved_with)
+        return frozenset(f"{self.metadata.namespace}/{name}" for name in names)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether it is carried out, and has not ended; one that is undone ends."""
+        ending = ENDS | {Phase.ABORTING}
+        late = self.told.phase in {Phase.SWAPPING, Phase.CLEANING}
+        return (
+            (late or not self.is_to_end)
+            and not self.spec.dry_run
+            and (self.told.phase not in ending)
+        )
+
+    @property
     def scales_down(self) -> bool:
-        """Whether its controller ends the pods that use the claim."""
+        """Whether its controller scales the owners of the pods down, and back."""
         return self.spec.consumers.policy is StopPolicy.SCALE_DOWN
+
+    @property
+    def restarts(self) -> bool:
+        """Whether its controller evicts the pods, and those in their place wait for the swap."""
+        return self.spec.consumers.policy is StopPolicy.RESTART
+
+    @property
+    def stops_pods(self) -> bool:
+        """Whether its controller ends the pods that use the claim, and has them back."""
+        return self.scales_down or self.restarts
+
+    @property
+    def holds_pods(self) -> bool:
+        """Whether no new pod that uses its claim is to start now."""
+        return not self.spec.dry_run and self.told.phase in HOLDING
 
     @property
     def keeps_volume(self) -> bool:

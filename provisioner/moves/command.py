@@ -3,8 +3,8 @@
 import asyncio
 import functools
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
@@ -12,25 +12,28 @@ import click
 
 from provisioner.inspect.command_line import KubeTarget, carry_out, cluster_options, result_of
 from provisioner.inspect.completion.objects import names_of, object_words
-from provisioner.inspect.object_name_rules import claim_name, namespaced
-from provisioner.inspect.reading import gap_rules
-from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.object_name_rules import namespaced
 from provisioner.inspect.shell_words import shell
 from provisioner.inspect.terminal import screen
-from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import VOLUME_MOVES
 from provisioner.model.errors import Reason, StorageError
-from provisioner.model.sentences import printable
-from provisioner.model.volume_move import MoveTarget, Phase, VolumeMove
-from provisioner.moves import list_words, plan_words, progress_words, wish_rules
-from provisioner.moves.display import Display
-from provisioner.moves.follow import Follower
-from provisioner.moves.owners import how_to_stop
-from provisioner.moves.plan import make_plan
-from provisioner.moves.requests import Moves
+from provisioner.model.sentences import listed, printable
+from provisioner.model.volume_move import Phase, VolumeMove
+from provisioner.moves import (
+    asking,
+    list_words,
+    progress_words,
+    showing,
+    together,
+    wish_rules,
+)
+from provisioner.moves.display import Display, SharedDisplay
+from provisioner.moves.requests import Moves, connected
+from provisioner.moves.sets import set_command
+from provisioner.moves.sets.set_rules import SetWish
+from provisioner.moves.subject_rules import Subject, is_set, subject
 from provisioner.moves.wish_rules import Given, Prepared, Task, Wish
 
-_VERBS = ("create", "get", "delete")
 _CLAIM = object_words(["pvc"])
 _MOVE = names_of(VOLUME_MOVES)
 
@@ -72,12 +75,27 @@ def _change_options(command: Function) -> Function:
 
 
 @click.command(short_help="Give a claim another volume with the same data (alpha).")
-@click.argument("words", nargs=-1, metavar="[[pvc] [NAMESPACE/]NAME]", shell_complete=_CLAIM)
+@click.argument("words", nargs=-1, metavar="[pvc/NAME... | sts/NAME]", shell_complete=_CLAIM)
 @_change_options
+@click.option(
+    "--restart",
+    is_flag=True,
+    help="Evict the pods that use the claim; those in their place start with the new volume.",
+)
+@click.option(
+    "--without-hold",
+    is_flag=True,
+    help="Restart them also where no webhook holds those in their place back.",
+)
 @click.option(
     "--scale-down",
     is_flag=True,
     help="Scale the owners of the pods that use the claim down, and back afterwards.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(min=1),
+    help="So many replicas of a StatefulSet may be stopped at once.  [default: 1]",
 )
 @click.option(
     "--keep-source", metavar="HOURS", help="Keep the old volume so long.  [default: 168h]"
@@ -91,41 +109,22 @@ def _change_options(command: Function) -> Function:
 @click.option("--list", "listing", is_flag=True, help="List the moves that there are.")
 @click.option("--output", "-o", type=click.Choice(["table", "json"]), default="table")
 @cluster_options
-def move(
-    *,
-    words: tuple[str, ...],
-    to: MoveTarget,
-    scale_down: bool,
-    keep_source: str | None,
-    dry_run: bool,
-    yes: bool,
-    resume: str | None,
-    abort: str | None,
-    listing: bool,
-    output: str,
-    target: KubeTarget,
-) -> None:
+def move(*, output: str, target: KubeTarget, **same: Any) -> None:
     """Give a claim another volume with the same data: a VolumeMove, which is alpha.
 
     The plan is shown first, and you are asked. Then the controller carries the move out; the
     command only shows how far it is, and may be left with Ctrl-C. Run again, it follows the move
     that it began. Without arguments, all moves are listed.
 
+    Several claims are moved at the same time: name all that the same pods use. Of a StatefulSet,
+    the claims of one replica after the other are moved, each once the ones before are Ready; left
+    and run again, it goes on with the next one.
+
     Exit code 0: done, aborted with --abort, planned with --dry-run, or listed; 1: refused, undone,
     or something else is in the way.
     """
-    given = Given(
-        words=words,
-        to=to,
-        scale_down=scale_down,
-        keep_source=keep_source,
-        yes=yes,
-        dry_run=dry_run,
-        resume=resume,
-        abort=abort,
-        listing=listing,
-        as_json=output == "json",
-    )
+    # ``same``: the options that Given has under the same name, and takes as they are.
+    given = Given(**same, as_json=output == "json")
     try:
         _run(target, given)
     except ValueError as error:
@@ -137,37 +136,39 @@ def _run(target: KubeTarget, given: Given) -> None:
         case Task.LIST:
             carry_out(_list(target, as_json=given.as_json))
         case Task.RESUME:
-            carry_out(_resume(target, *_named(given.resume, target)))
+            carry_out(_resume(target, _named(given.resume, target)))
         case Task.ABORT:
-            carry_out(_abort(target, *_named(given.abort, target)))
+            carry_out(_abort(target, _named(given.abort, target)))
         case Task.MOVE:
-            name = claim_name(given.words, target.namespace, target.default_namespace)
+            meant = subject(given.words, target.namespace, target.default_namespace)
             wish = Wish(
-                name.namespace,
-                name.name,
+                meant.namespace,
+                "",
                 given.to,
                 given.keep_source or "",
                 scale_down=given.scale_down,
+                restart=given.restart,
+                without_hold=given.without_hold,
+                set_name=meant.set_name,
             )
-            _move(target, wish, given)
+            if meant.set_name:
+                set_command.move(target, SetWish(wish, given.at_once or 1), given)
+            _move(target, [replace(wish, claim_name=each) for each in meant.claims], given)
 
 
-def _named(text: str | None, target: KubeTarget) -> tuple[str, str]:
-    return namespaced(text or "", target.namespace, target.default_namespace)
-
-
-@asynccontextmanager
-async def _connected(target: KubeTarget) -> AsyncIterator[KubeClient]:
-    connected = KubeClient.connect(kubeconfig=target.kubeconfig, context=target.context)
-    async with await connected as client:
-        yield client
+def _named(text: str | None, target: KubeTarget) -> Subject:
+    """A VolumeMove by its name, as a claim of that name; or those of a StatefulSet."""
+    if is_set(text or ""):
+        return subject((text or "",), target.namespace, target.default_namespace)
+    space, name = namespaced(text or "", target.namespace, target.default_namespace)
+    return Subject(space, (name,))
 
 
 # -- the moves that there are
 
 
 async def _list(target: KubeTarget, *, as_json: bool) -> int:
-    async with _connected(target) as client, screen.progress("reading the moves"):
+    async with connected(target) as client, screen.progress("reading the moves"):
         found = list_words.in_order(await _every(Moves(client), target))
     if as_json:
         screen.show_json(list_words.as_json(found))
@@ -189,150 +190,152 @@ async def _every(moves: Moves, target: KubeTarget) -> list[VolumeMove]:
         return found
 
 
-async def _resume(target: KubeTarget, namespace: str, name: str) -> int:
-    async with _connected(target) as client:
+async def _resume(target: KubeTarget, named: Subject) -> int:
+    async with connected(target) as client:
         moves = Moves(client)
-        return await _followed(target, moves, await _found(moves, namespace, name))
+        return await _followed(target, moves, await _found(moves, named))
 
 
-async def _abort(target: KubeTarget, namespace: str, name: str) -> int:
-    async with _connected(target) as client:
+async def _abort(target: KubeTarget, named: Subject) -> int:
+    async with connected(target) as client:
         moves = Moves(client)
-        found = await _found(moves, namespace, name)
-        if progress_words.is_late(found):
+        found = await _found(moves, named)
+        late = [each for each in found if progress_words.is_late(each)]
+        if len(late) == len(found):
+            first = late[0]
             raise StorageError(
                 Reason.NOT_SUPPORTED,
-                f"VolumeMove {found.key} is in the phase {found.told.phase} and cannot be aborted "
-                f"any more: it goes on to its end; follow it with {_again(target, found)}",
+                f"VolumeMove {first.key} is in the phase {first.told.phase} and cannot be aborted "
+                f"any more: it goes on to its end; follow it with {_again(target, first)}",
             )
-        aborting = found
-        if not wish_rules.has_ended(found):
-            aborting = await moves.abort(found) or found
+        aborting = [
+            each if wish_rules.has_ended(each) else await moves.abort(each) or each
+            for each in found
+            if each not in late
+        ]
+        for each in late:
+            screen.warn([f"VolumeMove {each.key} is in the phase {each.told.phase} and goes on"])
         return await _followed(target, moves, aborting, wanted=Phase.ABORTED)
 
 
-async def _found(moves: Moves, namespace: str, name: str) -> VolumeMove:
+async def _found(moves: Moves, named: Subject) -> list[VolumeMove]:
+    """A move and those that go with it; or all under way of a StatefulSet."""
+    namespace = named.namespace
+    if named.set_name:
+        of_set = wish_rules.of_set(await moves.every(namespace), named.set_name)
+        if not of_set:
+            raise StorageError(
+                Reason.OBJECT_NOT_FOUND,
+                f"no VolumeMove of StatefulSet {namespace}/{named.set_name} is under way: kubectl "
+                "ebs move --list shows all",
+            )
+        return of_set
+    (name,) = named.claims
     found = await moves.one(namespace, name)
     if found is None:
         raise StorageError(
             Reason.OBJECT_NOT_FOUND,
             f"there is no VolumeMove {namespace}/{name}: kubectl ebs move --list shows all",
         )
-    return found
+    if not found.spec.moved_with:
+        return [found]
+    return [found, *wish_rules.moved_with(await moves.every(namespace), found)]
 
 
-# -- a new move: the plan, a question, the move
+# -- new moves: the plan, a question, the moves
 
 
-def _move(target: KubeTarget, wish: Wish, given: Given) -> NoReturn:
+def _move(target: KubeTarget, wishes: Sequence[Wish], given: Given) -> NoReturn:
     """In two parts, with nothing under way while somebody thinks."""
-    if not (given.yes or given.dry_run or _can_ask()):
-        raise click.ClickException(
-            f"nobody can be asked whether to move claim {wish.claim_key}: give --yes, or --dry-run "
-            "for the plan alone"
-        )
-    prepared = result_of(_prepare(target, wish, dry_run=given.dry_run))
+    what = _what(wishes)
+    asking.check(what, given)
+    prepared = result_of(_prepare(target, wishes, dry_run=given.dry_run))
     if prepared is None:
         sys.exit(0)
-    if prepared.is_planned and not given.yes:
-        _confirm(wish)
-    carry_out(_carry_out(target, wish, prepared))
+    if any(each.is_planned for each in prepared):
+        asking.confirm(what, given)
+    carry_out(_carry_out(target, prepared))
 
 
-def _can_ask() -> bool:
-    return sys.stdin.isatty()
+def _what(wishes: Sequence[Wish]) -> str:
+    names = [each.claim_key for each in wishes]
+    return f"claim {names[0]}" if len(names) == 1 else f"claims {listed(names, 'and')}"
 
 
-async def _prepare(target: KubeTarget, wish: Wish, *, dry_run: bool) -> Prepared | None:
+async def _prepare(
+    target: KubeTarget, wishes: Sequence[Wish], *, dry_run: bool
+) -> list[Prepared] | None:
     """What is to be followed; None if there is nothing more to do, which is said.
 
     Raises:
         StorageError: it cannot be; nothing was touched.
     """
-    async with _connected(target) as client:
-        moves = Moves(client)
-        there = await moves.every(wish.namespace)
-        running = wish_rules.running(there, wish.claim_name)
-        if running is not None:
-            return Prepared(_usable(wish, running, dry_run=dry_run))
-        await moves.check_rights(wish.namespace, *_VERBS)
-        claim = await moves.claim(wish.namespace, wish.claim_name)
-        if claim is None:
-            raise StorageError(Reason.OBJECT_NOT_FOUND, f"there is no pvc {wish.claim_key}")
-        before = wish_rules.done_before(there, wish, claim)
-        if before is not None:
-            screen.show([f"VolumeMove {before.key} has done this: claim {wish.claim_key} is moved"])
-            return None
+    async with connected(target) as client:
         async with screen.progress("waiting for the plan"):
-            planned = await make_plan(moves, wish, claim)
-        if planned.told.phase != Phase.PLANNED:
-            raise StorageError(
-                Reason.NOT_SUPPORTED,
-                f"claim {wish.claim_key} cannot be moved so: {planned.told.message}",
-            )
-        await _show(client, planned)
-        if dry_run:
+            (prepared,) = await together.prepare(Moves(client), [wishes], dry_run=dry_run)
+        for each in prepared:
+            if each.is_there:
+                screen.show([_is_there(each)])
+        planned = [each.move for each in prepared if each.is_planned]
+        if planned:
+            await showing.show(client, planned)
+        if dry_run or all(each.is_there for each in prepared):
             return None
-        name = wish_rules.name_of(wish, claim.uid, {each.name for each in there})
-        return Prepared(planned, name)
+        return prepared
 
 
-def _usable(wish: Wish, running: VolumeMove, *, dry_run: bool) -> VolumeMove:
-    """The move that is under way, if it is the one that is asked for."""
-    why = wish_rules.unlike(wish, running)
-    if why is None and dry_run:
-        why = f"VolumeMove {running.key} is doing this already: follow it without --dry-run"
-    if why is not None:
-        raise StorageError(Reason.CONFLICT, why)
-    return running
+def _is_there(prepared: Prepared) -> str:
+    key, move = prepared.wish.claim_key, prepared.move
+    if move.spec.dry_run:
+        return f"claim {key} is passed over: {move.told.message}"
+    return f"VolumeMove {move.key} has done this: claim {key} is moved"
 
 
-async def _show(client: KubeClient, planned: VolumeMove) -> None:
-    cluster = Cluster(client)
-    async with screen.progress("looking at what uses the claim"):
-        stops = await how_to_stop(cluster, planned)
-    screen.show(plan_words.lines(planned, stops, width=screen.text_width()))
-    screen.warn(gap_rules.lines(cluster.gaps))
-
-
-def _confirm(wish: Wish) -> None:
-    if not click.confirm(f"Move claim {wish.claim_key}?", default=False, err=True):
-        raise click.ClickException("nothing was changed")
-
-
-async def _carry_out(target: KubeTarget, wish: Wish, prepared: Prepared) -> int:
-    async with _connected(target) as client:
+async def _carry_out(target: KubeTarget, prepared: Sequence[Prepared]) -> int:
+    async with connected(target) as client:
+        going = [each for each in prepared if not each.is_there]
         moves = Moves(client)
-        if not prepared.is_planned:
-            screen.show([f"VolumeMove {prepared.move.key} is moving this claim already."])
-            return await _followed(target, moves, prepared.move)
-        body = wish_rules.body(wish, prepared.name)
-        try:
-            made = await moves.make(wish.namespace, body)
-        except asyncio.CancelledError:
-            screen.warn(["The move may have begun: kubectl ebs move --list shows it."])
-            raise
-        screen.show([f"VolumeMove {made.key} is created."])
-        return await _followed(target, moves, made, confirmed=prepared.move)
+        made = await together.make(moves, going)
+        followed = list(zip(made, [each.agreed for each in going], strict=True))
+        return await _follow(target, moves, followed)
 
 
 async def _followed(
     target: KubeTarget,
     moves: Moves,
-    found: VolumeMove,
+    found: Sequence[VolumeMove],
     *,
     wanted: Phase = Phase.DONE,
-    confirmed: VolumeMove | None = None,
 ) -> int:
-    """Follow a move; whoever leaves is told that it goes on, and how to come back."""
-    if Display().is_live and not wish_rules.has_ended(found):
-        screen.warn(["Ctrl-C ends the look at it; the move goes on."])
+    return await _follow(target, moves, [(each, None) for each in found], wanted=wanted)
+
+
+async def _follow(
+    target: KubeTarget,
+    moves: Moves,
+    followed: Sequence[tuple[VolumeMove, VolumeMove | None]],
+    *,
+    wanted: Phase = Phase.DONE,
+) -> int:
+    """Follow moves; whoever leaves is told that they go on, and how to come back."""
+    found = [move for move, _ in followed]
+    if Display().is_live and not all(map(wish_rules.has_ended, found)):
+        screen.warn([f"Ctrl-C ends the look at {_it(found)}; {_goes_on(found)}."])
+    shared = SharedDisplay() if len(found) > 1 else None
     try:
-        follower = Follower(moves, Display(), wanted=wanted, confirmed=confirmed)
-        return await follower.follow(found)
+        return await together.follow(moves, followed, shared, wanted=wanted)
     except (asyncio.CancelledError, StorageError):
-        screen.warn([f"VolumeMove {found.key} goes on. To follow it: {_again(target, found)}"])
+        for each in found:
+            screen.warn([f"VolumeMove {each.key} goes on. To follow it: {_again(target, each)}"])
         raise
+
+
+def _it(found: Sequence[VolumeMove]) -> str:
+    return "it" if len(found) == 1 else "them"
+
+
+def _goes_on(found: Sequence[VolumeMove]) -> str:
+    return "the move goes on" if len(found) == 1 else "the moves go on"
 
 
 def _again(target: KubeTarget, found: VolumeMove) -> str:

@@ -43,3 +43,46 @@ class Display:
         if self._is_drawn:
             click.echo(_ERASE, nl=False)
             self._is_drawn = False
+
+
+class SharedDisplay(Display):
+    """Standard output where several moves are shown at once, each under a name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._drawn: dict[str, str] = {}
+
+    def part(self, name: str) -> "Part":
+        """What shows one of them."""
+        return Part(self, name)
+
+    def draw_of(self, name: str, line: str) -> None:
+        """Show a line beside those of the others; "" takes it away."""
+        self._drawn.pop(name, None)
+        if line:
+            self._drawn[name] = line
+        if self._drawn:
+            self.draw(" | ".join(f"{key}: {self._drawn[key]}" for key in sorted(self._drawn)))
+        else:
+            self.clear()
+
+
+class Part(Display):
+    """A display that puts a name before all that it shows."""
+
+    def __init__(self, shared: SharedDisplay, name: str) -> None:
+        super().__init__()
+        self._shared = shared
+        self._name = name
+
+    def say(self, line: str, colour: str = "") -> None:
+        """Print a line that stays."""
+        self._shared.say(f"{self._name}: {line}", colour)
+
+    def draw(self, line: str) -> None:
+        """Show a line until the next one."""
+        self._shared.draw_of(self._name, line)
+
+    def clear(self) -> None:
+        """Take the drawn line back."""
+        self._shared.draw_of(self._name, "")

@@ -60,6 +60,7 @@ def as_json(moves: Iterable[VolumeMove]) -> list[dict[str, Any]]:
             "namespace": each.metadata.namespace,
             "name": each.name,
             "claim": each.spec.claim_name,
+            "statefulSet": each.labels.get(wish_rules.SET_LABEL, ""),
             "to": wish_rules.to_json(each.spec.to),
             "dryRun": each.spec.dry_run,
             "phase": each.told.phase,

@@ -13,7 +13,7 @@ async def how_to_stop(cluster: Cluster, move: VolumeMove) -> list[str]:
     What may not be read is a gap of the cluster, and left out.
     """
     plan, namespace = move.told.plan, move.metadata.namespace
-    if plan is None or move.scales_down:
+    if plan is None or move.stops_pods:
         return []
     owners: dict[tuple[str, str], Owner] = {}
     for name in plan.pods:

@@ -151,7 +151,7 @@ def _done(move: VolumeMove) -> str:
     told = move.told
     zone = f" in {told.plan.target.zone}" if told.plan is not None else ""
     pods = told.plan.pods if told.plan is not None else []
-    start = "; start its pods again" if pods and not move.scales_down else ""
+    start = "; start its pods again" if pods and not move.stops_pods else ""
     kept = f"; {told.message}" if told.message else ""
     return f"claim {move.claim_key} has volume {told.volume}{zone}{start}{kept}"
 

@@ -5,12 +5,14 @@ in one sentence.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any, TypeVar
 
+from provisioner.inspect.command_line import KubeTarget
 from provisioner.kube.client import KubeClient, Patch, find
-from provisioner.kube.resources import CLAIMS, VOLUME_MOVES
+from provisioner.kube.resources import CLAIMS, VOLUME_MOVES, Resource, T
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NO_ANSWER, KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume_move import VolumeMove
@@ -34,6 +36,18 @@ _PAUSES_S = (0.5, 1.0, 2.0)
 _GONE = frozenset({Reason.OBJECT_NOT_FOUND, Reason.CONFLICT})
 
 
+@asynccontextmanager
+async def connected(target: KubeTarget) -> AsyncIterator[KubeClient]:
+    """A client of the API server.
+
+    Raises:
+        StorageError: there is no usable kubeconfig; one clear line.
+    """
+    found = KubeClient.connect(kubeconfig=target.kubeconfig, context=target.context)
+    async with await found as client:
+        yield client
+
+
 class Moves:
     """The VolumeMoves of one API server. All methods raise ``StorageError``, one sentence each."""
 
@@ -49,6 +63,11 @@ class Moves:
         """One move, as it is now; None if there is none of that name."""
         found = find(self._client, VOLUME_MOVES, name, namespace)
         return await _told(found, "get", "volumemoves", namespace)
+
+    async def object(self, resource: Resource[T], namespace: str, name: str) -> T | None:
+        """An object of a namespace, as it is now; None if there is none of that name."""
+        found = find(self._client, resource, name, namespace)
+        return await _told(found, "get", resource.plural, namespace)
 
     async def claim(self, namespace: str, name: str) -> Claim | None:
         """A claim, as it is now."""

@@ -16,8 +16,9 @@ from typing import Any
 import msgspec
 
 from provisioner.model.claim import CLAIM_KIND, Claim
+from provisioner.model.names import OUR_PREFIX
 from provisioner.model.quantity import parse_bytes
-from provisioner.model.sentences import printable
+from provisioner.model.sentences import listed, printable
 from provisioner.model.volume_move import (
     API_VERSION,
     ENDS,
@@ -28,6 +29,7 @@ from provisioner.model.volume_move import (
     VolumeMove,
     VolumeMoveSpec,
 )
+from provisioner.moves.subject_rules import SET_WORDS, kind_of
 
 Json = dict[str, Any]
 _HOURS = re.compile("[0-9]{1,5}h")  # as manifests/volume-moves/crd.yaml has it
@@ -38,9 +40,9 @@ _SAY_WHAT = (
     "say what is to change: --to-zone, --to-class, --encrypted, --kms-key, --size or --form; "
     "without any argument, moves are listed"
 )
-_OTHER_KINDS = frozenset(
-    {"sts", "statefulset", "statefulsets", "deploy", "deployment", "deployments", "pod", "pods"}
-)
+# On the moves of a StatefulSet's claims: its name.
+SET_LABEL = f"{OUR_PREFIX}moved-set"
+_LONGEST_LABEL = 63
 
 
 class Task(StrEnum):
@@ -59,6 +61,9 @@ class Given:
     words: tuple[str, ...] = ()
     to: MoveTarget = NO_CHANGE
     scale_down: bool = False
+    restart: bool = False
+    without_hold: bool = False
+    at_once: int | None = None
     keep_source: str | None = None
     yes: bool = False
     dry_run: bool = False
@@ -72,7 +77,13 @@ class Given:
 class Wish:
     """What is to become of a claim.
 
-    ``keep_source``: "" if it was not said; ``scale_down``: the move ends the pods that use it.
+    Attributes:
+        keep_source: "" if it was not said.
+        scale_down: the move scales the owners of the pods down.
+        restart: it evicts the pods.
+        without_hold: also where no webhook holds those in their place back.
+        moved_with: the claims that are moved at the same time.
+        set_name: the StatefulSet whose claims are moved, "" for none.
     """
 
     namespace: str
@@ -80,6 +91,10 @@ class Wish:
     to: MoveTarget
     keep_source: str = ""
     scale_down: bool = False
+    restart: bool = False
+    without_hold: bool = False
+    moved_with: tuple[str, ...] = ()
+    set_name: str = ""
 
     @property
     def claim_key(self) -> str:
@@ -89,20 +104,30 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What is to be followed.
+    """What is to be followed, if anything.
 
     Attributes:
-        move: one that is under way already; or a dry run with the plan of one to come.
-        name: of the one to come, "" if it is under way.
+        wish: of a claim.
+        move: one that is under way already; a dry run with the plan of one to come; or what tells
+            that there is nothing to do.
+        name: of the one to come, else "".
+        is_there: the claim has what is asked.
     """
 
+    wish: Wish
     move: VolumeMove
     name: str = ""
+    is_there: bool = False
 
     @property
     def is_planned(self) -> bool:
         """Whether the move is still to be made."""
-        return bool(self.name)
+        return self.move.spec.dry_run and not self.is_there
+
+    @property
+    def agreed(self) -> VolumeMove | None:
+        """The dry run whose plan somebody agrees to; None of a move that was there before."""
+        return self.move if self.is_planned else None
 
 
 def target(
@@ -169,7 +194,10 @@ def _wishes(given: Given) -> list[str]:
     there = {
         " ".join(map(printable, given.words)): bool(given.words),
         "what is to change": given.to != NO_CHANGE,
+        "--restart": given.restart,
+        "--without-hold": given.without_hold,
         "--scale-down": given.scale_down,
+        "--at-once": given.at_once is not None,
         "--keep-source": given.keep_source is not None,
         "--yes": given.yes,
         "--dry-run": given.dry_run,
@@ -180,11 +208,21 @@ def _wishes(given: Given) -> list[str]:
 def _check_move(given: Given) -> None:
     if not given.words:
         raise ValueError("name the claim that is to move, such as: pvc/data")
-    kind = given.words[0].partition("/")[0].lower()
-    if kind in _OTHER_KINDS:
-        raise ValueError(f"claims are moved one by one, no {kind}: name a claim, such as pvc/data")
+    if given.at_once is not None and kind_of(given.words[0]) not in SET_WORDS:
+        raise ValueError("--at-once is for a StatefulSet, such as sts/web")
+    if given.at_once is not None and given.scale_down:
+        raise ValueError(
+            "--scale-down stops all replicas of a StatefulSet at once, so --at-once says nothing: "
+            "leave one of them out"
+        )
     if given.to == NO_CHANGE:
         raise ValueError(_SAY_WHAT)
+    if given.scale_down and given.restart:
+        raise ValueError(
+            "--restart and --scale-down exclude each other: give the one that you mean"
+        )
+    if given.without_hold and not given.restart:
+        raise ValueError("--without-hold is for --restart alone: leave it out")
     if given.dry_run and given.yes:
         raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")
     if given.keep_source is not None and not _HOURS.fullmatch(given.keep_source):
@@ -206,6 +244,7 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
         taken: names of moves there are, of which none carries the wish out (see ``running``).
     """
     asked = [claim_uid, to_json(wish.to), *(_consumers(wish).values())]
+    asked += [sorted(wish.moved_with)] if wish.moved_with else []
     text = json.dumps(asked, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     base = f"{_stem(wish.claim_name)}-{digest}"
@@ -215,7 +254,12 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
 
 def _consumers(wish: Wish) -> Json:
     """``spec.consumers``, only if it is said: an older CRD does not know it."""
-    return {"consumers": {"policy": StopPolicy.SCALE_DOWN.value}} if wish.scale_down else {}
+    if wish.scale_down:
+        return {"consumers": {"policy": StopPolicy.SCALE_DOWN.value}}
+    if not wish.restart:
+        return {}
+    without = {"withoutHold": True} if wish.without_hold else {}
+    return {"consumers": {"policy": StopPolicy.RESTART.value} | without}
 
 
 def plan_name(wish: Wish, token: str) -> str:
@@ -238,6 +282,10 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
     """
     spec: Json = {"claimName": wish.claim_name, "to": to_json(wish.to)} | _consumers(wish)
     metadata: Json = {"name": name, "namespace": wish.namespace}
+    if wish.set_name:
+        metadata["labels"] = {SET_LABEL: wish.set_name[:_LONGEST_LABEL]}
+    if wish.moved_with:
+        spec["movedWith"] = sorted(wish.moved_with)
     if wish.keep_source:
         spec["keepSource"] = wish.keep_source
     if dry_run_of is not None:
@@ -253,8 +301,8 @@ def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
     return _asked(move.spec) == _asked(spec)
 
 
-def _asked(spec: VolumeMoveSpec) -> tuple[str, MoveTarget, StopPolicy, bool]:
-    return spec.claim_name, spec.to, spec.consumers.policy, spec.dry_run
+def _asked(spec: VolumeMoveSpec) -> tuple[object, ...]:
+    return spec.claim_name, spec.to, spec.consumers, sorted(spec.moved_with), spec.dry_run
 
 
 def has_ended(move: VolumeMove) -> bool:
@@ -288,11 +336,11 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
             f"VolumeMove {move.key} is moving this claim already, and to something else "
             f"({what}): wait for its end, or abort it with --abort {move.name}"
         )
-    if wish.scale_down and not move.scales_down:
+    option = "--scale-down" if wish.scale_down else "--restart"
+    if (wish.scale_down and not move.scales_down) or (wish.restart and not move.restarts):
         return (
-            f"VolumeMove {move.key} is moving this claim already, and waits until its pods are "
-            "stopped by somebody: leave --scale-down out to follow it, or abort it with --abort "
-            f"{move.name}"
+            f"VolumeMove {move.key} is moving this claim already, and {_how(move)}: leave {option} "
+            f"out to follow it, or abort it with --abort {move.name}"
         )
     if wish.keep_source and move.spec.keep_source != wish.keep_source:
         return (
@@ -300,6 +348,12 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
             f"{move.spec.keep_source}: leave --keep-source out to follow it"
         )
     return None
+
+
+def _how(move: VolumeMove) -> str:
+    if move.stops_pods:
+        return "restarts its pods" if move.restarts else "scales the owners of its pods down"
+    return "waits until its pods are stopped by somebody"
 
 
 def described(to: MoveTarget) -> str:
@@ -314,6 +368,37 @@ def described(to: MoveTarget) -> str:
     }
     said = to_json(to)
     return ", ".join(words.get(key, f"{key} {{}}").format(value) for key, value in said.items())
+
+
+def of_set(moves: Iterable[VolumeMove], set_name: str) -> list[VolumeMove]:
+    """The moves under way that were made for a StatefulSet, by name."""
+    label = set_name[:_LONGEST_LABEL]
+    found = (each for each in moves if each.labels.get(SET_LABEL) == label)
+    return sorted(
+        (each for each in found if not each.spec.dry_run and not has_ended(each)),
+        key=lambda each: each.name,
+    )
+
+
+def moved_with(moves: Iterable[VolumeMove], move: VolumeMove) -> list[VolumeMove]:
+    """The other moves under way that go by a move, and it by them."""
+    return [
+        each
+        for each in moves
+        if each.is_under_way
+        and each.spec.claim_name in move.spec.moved_with
+        and move.spec.claim_name in each.spec.moved_with
+    ]
+
+
+def refused(planned: Sequence[VolumeMove]) -> str | None:
+    """Why claims cannot be moved, by their dry runs, as a sentence; None if all can be."""
+    found = [each for each in planned if each.told.phase != Phase.PLANNED]
+    if not found:
+        return None
+    others = [each.spec.claim_name for each in found[1:]]
+    more = f"; nor can {listed(others, 'and')}" if others else ""
+    return f"claim {found[0].claim_key} cannot be moved so: {found[0].told.message}{more}"
 
 
 def done_before(moves: Sequence[VolumeMove], wish: Wish, claim: Claim) -> VolumeMove | None:

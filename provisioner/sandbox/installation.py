@@ -92,26 +92,31 @@ async def install_node(plane: ControlPlane) -> Account:
     return await install(plane, MANIFESTS / "node")
 
 
-async def register_webhook(plane: ControlPlane, url: str) -> None:
+async def register_webhook(plane: ControlPlane, url: str, *, holds_pods: bool = False) -> None:
     """Apply its two configurations, with an address in place of a Service that leads nowhere.
 
     Args:
         plane: whose API server is to ask.
         url: ``https://HOST:PORT`` of the webhook.
+        holds_pods: with what ``webhook-volume-moves`` adds.
 
     Raises:
         SandboxError: the API server cannot be reached, or refuses them.
     """
-    both = configurations_by_url(url)
+    both = configurations_by_url(url, holds_pods=holds_pods)
     # What a webhook has filled in stays: an apply owns what it names.
     arguments = ("apply", "--server-side", "--force-conflicts", "-f", "-")
     await kubectl(plane, *arguments, text=yaml.safe_dump_all(both))
 
 
-def configurations_by_url(url: str) -> list[dict[str, Any]]:
+def configurations_by_url(url: str, *, holds_pods: bool = False) -> list[dict[str, Any]]:
     """Both webhook configurations of the manifests, reached at this address."""
     file = MANIFESTS / "webhook" / "webhooks.yaml"
     both: list[dict[str, Any]] = list(yaml.safe_load_all(file.read_text()))
+    if holds_pods:
+        added = yaml.safe_load((MANIFESTS / "webhook-volume-moves" / "pods.yaml").read_text())
+        same = next(each for each in both if each["kind"] == added["kind"])
+        same["webhooks"] += added["webhooks"]
     for webhook in (each for configuration in both for each in configuration["webhooks"]):
         webhook["clientConfig"] = {"url": url + webhook["clientConfig"]["service"]["path"]}
     return both

@@ -71,6 +71,11 @@ SAME: dict[str, tuple[Json, list[str], list[str]]] = {
         ["release-dead-nodes"],
     ),
     "moves": ({"controller": {"volumeMoves": True}}, [".", "node"], ["volume-moves"]),
+    "moves with the webhook": (
+        {"controller": {"volumeMoves": True}, "webhook": {"enabled": True, "hostNetwork": True}},
+        [".", "node", "webhook"],
+        ["volume-moves", "webhook-volume-moves", "webhook-host-network"],
+    ),
     "alerts and dashboard": (
         {
             "prometheusRule": {"enabled": True},

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from provisioner.model.driver import EBS_DRIVER
 from tests.cluster.accounts import CONTROLLER, WEBHOOK
-from tests.cluster.hands import ATTACHMENTS, PVS, claims_of
+from tests.cluster.hands import ATTACHMENTS, PVS, claims_of, pods_of
 from tests.cluster.static import ZONE, pinned
 
 Json = dict[str, Any]
@@ -32,6 +32,8 @@ VOLUME, DIRECTORY, SHARE, GUARDED, INLINE = (
 CLAIM = f"{claims_of(NAME)}/{NAME}"
 ATTACHMENT = f"{ATTACHMENTS}/{NAME}"
 SNAPSHOT, CONTENT = f"{SNAPSHOTS}/{NAME}", f"{CONTENTS}/{NAME}"
+POD = f"{pods_of(NAME)}/{NAME}"
+GATE, HELD = "ebs-provisioner.io/volume-move", "ebs-provisioner.io/held-for-move"
 
 EBS: Json = {"driver": EBS_DRIVER, "volumeHandle": "vol-0123"}
 SHARED: Json = {"csi": {"driver": "share.csi.test", "volumeHandle": "//server/share"}}
@@ -111,6 +113,18 @@ SPECIMENS: dict[str, Json] = {
             "attacher": "policies.ebs.test",
             "nodeName": NAME,
             "source": {"persistentVolumeName": NAME},
+        },
+    },
+    POD: {
+        "metadata": {
+            "name": NAME,
+            "labels": {FOREIGN: "1"},
+            "annotations": {FOREIGN: "1", HELD: "1"},
+        },
+        # The writes below name the gates by their index.
+        "spec": {
+            "schedulingGates": [{"name": FOREIGN}, {"name": GATE}],
+            "containers": [{"name": "main", "image": "main"}],
         },
     },
     SNAPSHOT: {
@@ -301,6 +315,33 @@ def on_requests() -> Iterator[Write]:
     yield writes(ACCEPTED, "says that a snapshot is taken", f"{CONTENT}/status", taken)
 
 
+def on_pods() -> Iterator[Write]:
+    def writes(answer: Answer, what: str, body: Any, account: str = MOVER) -> Write:
+        return Write(answer, account, f"{what} a pod", POD, body)
+
+    def remove(index: int, name: str) -> list[Json]:
+        path = f"/spec/schedulingGates/{index}"
+        return [
+            {"op": "test", "path": f"{path}/name", "value": name},
+            {"op": "remove", "path": path},
+        ]
+
+    note = f"/metadata/annotations/{HELD.replace('/', '~1')}"
+    free = [*remove(1, GATE), {"op": "remove", "path": note}]
+    yield writes(ACCEPTED, "removes its own gate of", free)
+    yield writes(ACCEPTED, "names another move on", notes(**{HELD: "2"}))
+    yield writes(REFUSED, "removes a foreign gate of", remove(0, FOREIGN))
+    image = [{"op": "replace", "path": "/spec/containers/0/image", "value": "evil"}]
+    yield writes(REFUSED, "changes the image of", image)
+    yield writes(REFUSED, "ends", {"spec": {"activeDeadlineSeconds": 1}})
+    yield writes(REFUSED, "adds a label to", labels(app="mine"))
+    yield writes(REFUSED, "adds an annotation to", notes(a="b"))
+    yield writes(REFUSED, "removes an annotation of", notes(**{FOREIGN: None}))
+    yield writes(REFUSED, "holds by a finalizer", FINALIZER)
+    yield writes(REFUSED, "gives an owner to", ORPHANED)
+    yield writes(ACCEPTED, "changes the image of", image, ADMINISTRATOR)
+
+
 def of_the_webhook() -> Iterator[Write]:
     def writes(answer: Answer, what: str, body: Json, account: str = WEBHOOK) -> Write:
         return Write(answer, account, what, VOLUME, body)
@@ -326,4 +367,4 @@ def of_the_webhook() -> Iterator[Write]:
     yield writes(ACCEPTED, "grows a volume", grown | notes(a="b"), ADMINISTRATOR)
 
 
-WRITES = [*on_nodes(), *on_volumes(), *on_requests(), *of_the_webhook()]
+WRITES = [*on_nodes(), *on_volumes(), *on_requests(), *on_pods(), *of_the_webhook()]

@@ -45,9 +45,10 @@ _PATHS = {
 
 @contextlib.asynccontextmanager
 async def moves_installed(api: Api) -> AsyncIterator[None]:
-    """The CRD and the rights of manifests/volume-moves, removed at the end."""
-    files = ("crd.yaml", "rbac.yaml", "policy.yaml")
-    objects = [o for f in files for o in yaml.safe_load_all((MANIFESTS / f).read_text())]
+    """The CRD and the rights of manifests/volume-moves and the webhook's, removed at the end."""
+    files = [MANIFESTS / each for each in ("crd.yaml", "rbac.yaml", "policy.yaml")]
+    files.append(MANIFESTS.parent / "webhook-volume-moves" / "rbac.yaml")
+    objects = [each for file in files for each in yaml.safe_load_all(file.read_text())]
     paths = [f"{_PATHS[each['kind']]}/{each['metadata']['name']}" for each in objects]
     try:
         for each in objects:

@@ -212,7 +212,8 @@ class Replica:
 class WebhookReplica(Replica):
     """The same of the webhook; unless told not to, API servers are told of its one address.
 
-    Nobody tells it the Region: the sandbox's Nodes do.
+    Nobody tells it the Region: the sandbox's Nodes do. With ``holds_pods`` as with
+    ``manifests/webhook-volume-moves``, whose rights somebody else applies.
     """
 
     def __init__(
@@ -220,10 +221,13 @@ class WebhookReplica(Replica):
         sandbox: Sandbox,
         *options: str,
         registers: bool = True,
+        holds_pods: bool = False,
         name: str = "webhook",
         address: str = "",
     ) -> None:
-        super().__init__(sandbox, *options, name=name, environment=NO_REGION)
+        more = ("--volume-moves",) if holds_pods else ()
+        super().__init__(sandbox, *options, *more, name=name, environment=NO_REGION)
+        self._holds_pods = holds_pods
         address = address or f"127.0.0.1:{control_plane.free_port()}"
         self._registers = address if registers else ""
 
@@ -234,7 +238,9 @@ class WebhookReplica(Replica):
     async def register(self) -> None:
         """Have API servers ask this replica, unless it is one that is not to be told of."""
         if self._registers:
-            await installation.register_webhook(self._sandbox.plane, f"https://{self._registers}")
+            url = f"https://{self._registers}"
+            plane, holds_pods = self._sandbox.plane, self._holds_pods
+            await installation.register_webhook(plane, url, holds_pods=holds_pods)
 
     def _program(self) -> tuple[str, ...]:
         assert self._sandbox.webhook_kubeconfig is not None

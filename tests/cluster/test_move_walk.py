@@ -18,6 +18,13 @@ from tests.cluster.move_owner_stories import (
     MoveUnderStatefulSet,
     MoveUnderTwoOwners,
 )
+from tests.cluster.move_restart_stories import (
+    MoveRestartDeleted,
+    MoveRestarts,
+    MoveRestartsIntruder,
+    MoveRestartUndone,
+    pods_held_back,
+)
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
@@ -38,7 +45,7 @@ EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -49,6 +56,7 @@ async def world(
     async with (
         walk_world.opened(background, tmp_path_factory.mktemp("move"), SLOTS) as opened,
         moves_installed(opened.api),
+        pods_held_back(opened.sandbox),
     ):
         yield opened
 
@@ -71,6 +79,10 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveScalesDownByCommand,
         MoveFought,
         MoveUnderTwoOwners,
+        MoveRestarts,
+        MoveRestartsIntruder,
+        MoveRestartUndone,
+        MoveRestartDeleted,
     ],
     ids=lambda k: k.__name__,
 )

@@ -20,8 +20,9 @@ from tests.cluster.audit import CONTROLLER, WEBHOOK
         (CONTROLLER, MANIFESTS / "release-dead-nodes" / "rbac.yaml"),
         (CONTROLLER, MANIFESTS / "volume-moves" / "rbac.yaml"),
         (WEBHOOK, MANIFESTS / "webhook" / "rbac.yaml"),
+        (WEBHOOK, MANIFESTS / "webhook-volume-moves" / "rbac.yaml"),
     ],
-    ids=["controller", "dead nodes", "volume moves", "webhook"],
+    ids=["controller", "dead nodes", "volume moves", "webhook", "the webhook's volume moves"],
 )
 def test_every_right_that_is_granted_is_used(everybodys: list[audit.Use], account: str, rbac: Path):
     used = {right for use in everybodys if use.account == account for right in use.used}

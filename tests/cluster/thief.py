@@ -188,10 +188,11 @@ def _policies_of_moves() -> list[Json]:
 
 
 def _more_rights() -> list[Json]:
-    return [each for right in GROUPS.values() for each in _right(*right)]
+    found = [each for right in GROUPS.values() for each in _right(*right)]
+    return found + _right(f"{NAME}-pods", "", "pods", "patch", to=GROUPS[MOVER][0])
 
 
-def _right(name: str, api_group: str, resource: str, verb: str) -> list[Json]:
+def _right(name: str, api_group: str, resource: str, verb: str, *, to: str = "") -> list[Json]:
     group = "rbac.authorization.k8s.io"
     rule = {"apiGroups": [api_group], "resources": [resource], "verbs": [verb]}
     return [
@@ -200,7 +201,7 @@ def _right(name: str, api_group: str, resource: str, verb: str) -> list[Json]:
             "kind": "ClusterRoleBinding",
             "metadata": {"name": name},
             "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": name},
-            "subjects": [{"apiGroup": group, "kind": "Group", "name": name}],
+            "subjects": [{"apiGroup": group, "kind": "Group", "name": to or name}],
         },
     ]
 

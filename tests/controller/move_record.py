@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from provisioner.controller.moving.consumers import Consumers
 from provisioner.controller.moving.phase_rules import Use
+from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.model.document import Document
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import Phase, VolumeMove
@@ -49,7 +49,7 @@ class FakeRecord:
         self.created.append(body)
 
     async def announce(
-        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+        self, move: VolumeMove, message: str, *, reason: str, warning: bool, **fields: Any
     ) -> Any:
         self.announced.append(f"{warning} {message}")
         return await self.write(move, {"message": message, **fields})
@@ -140,3 +140,15 @@ class FakeOwner(Consumers):
 
     async def _scale(self, consumer: Any, seen: Workload, replicas: int) -> None:
         self.scaled.append(replicas)
+
+
+class FakeCompanions:
+    """What the moves that go with this one say: one answer to all questions."""
+
+    def __init__(self, says: Any = None) -> None:
+        self.says = says
+
+    async def before_begin(self, _: VolumeMove) -> Any:
+        return self.says
+
+    before_stop = before_swap = before_return = before_begin

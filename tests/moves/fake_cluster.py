@@ -49,6 +49,8 @@ WAY: list[Json] = [
     DONE,
 ]
 BEFORE, AFTER = "before", "after"
+SHOP_DATA = "pvc/shop/data"
+TO_B = ("--to-zone", "us-east-1b")
 
 
 @dataclass
@@ -68,8 +70,11 @@ class FakeCluster:
 
     Attributes:
         way: the statuses that a move takes, one at each look; the last one stays.
-        plan: the status of a dry run.
+        plan: the status of a dry run; ``plans``: the same of some claims.
+        claims: others, by name.
         meanwhile: called at each look at a move with its name; it may change anything.
+        pods_are_read: the same of a look at pods.
+        denied_claims: those of which admission lets no move be made, but dry runs.
         others: objects and lists by their path.
         denied: verbs that the user has no right to.
         log: what was asked: method, plural and name.
@@ -87,10 +92,14 @@ class FakeCluster:
             "status": {"phase": "Bound"},
         }
     )
+    plans: dict[str, Json] = field(default_factory=dict)
+    claims: dict[str, Json] = field(default_factory=dict)
     moves: dict[str, Json] = field(default_factory=dict)
     meanwhile: Callable[[str], None] = lambda _: None
+    pods_are_read: Callable[[], None] = lambda: None
     others: dict[str, Json] = field(default_factory=dict)
     denied: set[str] = field(default_factory=set)
+    denied_claims: set[str] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
     log: list[tuple[str, str, str]] = field(default_factory=list)
     bodies: list[Json] = field(default_factory=list)
@@ -118,6 +127,16 @@ class FakeCluster:
         }
         self.moves[name] = made
         return made
+
+    def put_claim(self, name: str) -> None:
+        """Another claim, and the plan of its move."""
+        meta = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"}
+        status = {"phase": "Bound"}
+        self.claims[name] = {"metadata": meta, "spec": {"volumeName": f"pv-{name}"}} | {
+            "status": status
+        }
+        source = SOURCE | {"claimUID": f"uid-{name}", "volumeID": f"vol-{name}"}
+        self.plans[name] = PLANNED | {"source": source | {"persistentVolume": f"pv-{name}"}}
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         data = await request.read()
@@ -153,7 +172,10 @@ class FakeCluster:
                 return web.Response(text="404 page not found", status=404)
             return self._moves(method, name, body)
         if kind == "persistentvolumeclaims":
-            return web.json_response(self.claim) if self.claim else _not_found(name)
+            claim = self.claims.get(name) or (self.claim if name == CLAIM else None)
+            return web.json_response(claim) if claim else _not_found(name)
+        if kind == "pods":
+            self.pods_are_read()
         if path in self.others:
             return web.json_response(self.others[path])
         return _not_found(name) if name else web.json_response({"metadata": {}, "items": []})
@@ -195,17 +217,20 @@ class FakeCluster:
         return web.json_response(found)
 
     def _create(self, body: Json) -> web.Response:
+        if body["spec"]["claimName"] in self.denied_claims and not dry(body):
+            return _status(403, "policy: no moves of this claim", "Forbidden")
         self.bodies.append(body)
         name = body["metadata"]["name"]
         if name in self.moves:
             return _status(409, "it is there", "AlreadyExists", name)
         made = self.put(name, **body["spec"])
-        made["metadata"] |= {"ownerReferences": body["metadata"].get("ownerReferences", [])}
+        kept = ("ownerReferences", "labels")
+        made["metadata"] |= {k: v for k, v in body["metadata"].items() if k in kept}
         return web.json_response(made, status=201)
 
     def _carry_on(self, move: Json) -> None:
         if move["spec"].get("dryRun"):
-            move["status"] = self.plan
+            move["status"] = self.plans.get(move["spec"]["claimName"], self.plan)
             return
         status, uid = move["status"], move["metadata"]["uid"]
         if status.get("phase") in {"Done", "Refused", "Aborted"}:
@@ -219,6 +244,18 @@ class FakeCluster:
         at = min(self._at.get(uid, here - 1 if here > 0 else here) + 1, len(self.way) - 1)
         self._at[uid] = at
         move["status"] = status | {"message": ""} | self.way[at]
+        if self.way[at]["phase"] == "Planned":
+            move["status"] |= self.plans.get(move["spec"]["claimName"], {})
+
+
+def real(cluster: FakeCluster) -> list[Json]:
+    """The moves that were made to be carried out."""
+    return [each for each in cluster.bodies if "claimName" in each["spec"] and not dry(each)]
+
+
+def dry(body: Json) -> bool:
+    """Whether a move is only planned."""
+    return bool(body["spec"].get("dryRun"))
 
 
 def _what(path: str) -> tuple[str, str]:

@@ -35,6 +35,7 @@ class Kube:
     read: list[str] = field(default_factory=list)
     first: Doing | None = None
     version: int = 10
+    kinds: set[tuple[str, str]] = field(default_factory=set)  # that are served, of optional ones
     _watches: dict[str, list[asyncio.Queue[bytes]]] = field(default_factory=dict)
     _told: list[tuple[str, int, bytes]] = field(default_factory=list)
 
@@ -79,6 +80,9 @@ class Kube:
         self._watches.setdefault(resource.plural, []).append(lines)
         while True:
             yield msgspec.json.decode(await lines.get(), type=wire.WatchLine)
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        return frozenset(self.kinds)
 
     async def get(self, resource: Any, name: str, namespace: str = "") -> Any:
         key = f"{namespace}/{name}" if namespace else name

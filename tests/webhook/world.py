@@ -22,6 +22,7 @@ PATHS = {
     "validate": "/validate/persistentvolumes",
     "claim": "/validate/persistentvolumeclaims",
     "pod": "/validate/pods",
+    "new pod": "/mutate/pods",
     "binding": "/validate/bindings",
     "class": "/validate/storageclasses",
 }
@@ -29,12 +30,16 @@ PATHS = {
 
 @dataclass
 class World:
-    """What a story is told in. ``strict``: of the handlers; ``filled``: the caches have it all."""
+    """What a story is told in. ``strict``: of the handlers; ``filled``: the caches have it all.
+
+    ``follows_moves``: of the caches.
+    """
 
     kube: Kube = field(default_factory=Kube)
     ec2: Ec2 = field(default_factory=Ec2)
     strict: bool = False
     filled: bool = True
+    follows_moves: bool = False
     metrics: WebhookMetrics = field(default_factory=WebhookMetrics)
     took_s: float = 0.0
     _clock: Clock = lambda: 0.0
@@ -55,7 +60,7 @@ class World:
         request = RequestOf[Any](
             uid="u",
             operation=operation,
-            object=pods.read(obj) if about == "pod" else obj,
+            object=pods.read(obj) if about.endswith("pod") else obj,
             name=str(meta.get("name") or "") if isinstance(meta, dict) else "",
             namespace="shop",
         )
@@ -76,7 +81,7 @@ class World:
 
     async def _told(self, story: Callable[[], Awaitable[Any]], clock: Clock) -> Any:
         self._clock = clock
-        caches = Caches(self.kube.client, self.metrics, DRIVER)
+        caches = Caches(self.kube.client, self.metrics, DRIVER, follows_moves=self.follows_moves)
         lookup = ZoneLookup(self.ec2.volumes, self.metrics)
         self._handlers = Handlers(
             self.kube.client,

@@ -11,16 +11,19 @@ changed the version, or has been read.
 import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import structlog
 
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.informer import Informer
-from provisioner.kube.resources import Resource
+from provisioner.kube.resources import (
+    MUTATING_CONFIGURATIONS,
+    VALIDATING_CONFIGURATIONS,
+    Resource,
+)
 from provisioner.metrics import SharedMetrics
 from provisioner.model.errors import KubeError, Reason
-from provisioner.model.meta import KubeObject
+from provisioner.model.webhook_configuration import WebhookConfiguration
 from webhook.certificates import issuing
 from webhook.certificates.issuing import Authority
 from webhook.model.review import Json
@@ -28,29 +31,6 @@ from webhook.model.review import Json
 FIELD_MANAGER = "ebs-webhook"
 
 log = structlog.get_logger(__name__)
-
-
-class WebhookConfiguration(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A configuration of either kind; its webhooks as they are."""
-
-    webhooks: list[dict[str, Any]] | None = None
-
-
-_GROUP = "admissionregistration.k8s.io"
-MUTATING_CONFIGURATIONS = Resource(
-    _GROUP,
-    "v1",
-    "mutatingwebhookconfigurations",
-    "MutatingWebhookConfiguration",
-    WebhookConfiguration,
-)
-VALIDATING_CONFIGURATIONS = Resource(
-    _GROUP,
-    "v1",
-    "validatingwebhookconfigurations",
-    "ValidatingWebhookConfiguration",
-    WebhookConfiguration,
-)
 
 
 @dataclass(frozen=True, slots=True)

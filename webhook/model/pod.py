@@ -27,6 +27,7 @@ class PodMeta(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=Tru
 
     name: str | None = None
     generate_name: str | None = None
+    annotations: dict[str, str] | None = None
     owner_references: list[Owner] | None = None
 
 

@@ -33,6 +33,7 @@ _INLINE_EBS = re.compile(rb'"awsElasticBlockStore"\s*:')
 # Plural and group of what each path is for; a subresource stands behind a slash.
 SUBJECTS = {
     "/mutate/persistentvolumes": {("", "persistentvolumes")},
+    "/mutate/pods": {("", "pods")},
     "/validate/persistentvolumes": {("", "persistentvolumes")},
     "/validate/persistentvolumeclaims": {("", "persistentvolumeclaims")},
     "/validate/pods": {("", "pods")},
@@ -42,8 +43,8 @@ SUBJECTS = {
 # Of a persistent volume's required node affinity; a pod's is bounded by its own rule.
 MOST_EXPRESSIONS = 500
 _TERMS = ("spec", "nodeAffinity", "required", "nodeSelectorTerms")
-# Paths that only ever warn: there is nothing that a refusal would protect, strict or not.
-_ADVISORY = {"/validate/persistentvolumeclaims"}
+# Paths that never refuse: there is nothing that a refusal would protect, strict or not.
+_ADVISORY = {"/validate/persistentvolumeclaims", "/mutate/pods"}
 _WITHOUT_OBJECT = {"DELETE", "CONNECT"}
 
 

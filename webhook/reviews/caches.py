@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
 
 import msgspec
+import structlog
 from msgspec import structs
 
 from provisioner.classes.storage_class_rules import read
@@ -23,23 +24,31 @@ from provisioner.kube.resources import (
     NODES,
     PLACED_VOLUMES,
     STORAGE_CLASSES,
+    VOLUME_MOVES,
     Projection,
     Resource,
 )
 from provisioner.metrics import SharedMetrics
 from provisioner.model.claim import Claim
 from provisioner.model.driver import AUTO_MODE_DRIVER
+from provisioner.model.errors import KubeError
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import names_zone, zones_named
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume_move import VolumeMove
 from provisioner.model.zone import ZONE_KEYS, allowed_zones
 from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView, Zones
 
 V = TypeVar("V")
 
 _TOPOLOGY = ("topology.", "failure-domain.beta.kubernetes.io/")
+_MISSING_AGAIN_S = 15.0
+# If VolumeMoves cannot be listed for so long, they are not waited for.
+_PATIENCE_S = 15.0
+
+log = structlog.get_logger(__name__)
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +88,16 @@ def nodes() -> Projection[Kept[NodeView]]:
 def registrations(driver: str) -> Projection[Kept[bool]]:
     """The nodes on which the driver is registered."""
     return _projection(CSI_NODES, lambda found: has_driver(found, driver) or None)
+
+
+def held_claims() -> Projection[Kept[str]]:
+    """The names of the claims that a VolumeMove holds; nothing of other moves."""
+    return _projection(VOLUME_MOVES, held_claim)
+
+
+def held_claim(move: VolumeMove) -> str | None:
+    """The claim of a move that holds its pods back, None if it does not."""
+    return move.spec.claim_name if move.holds_pods else None
 
 
 def claim_view(claim: Claim) -> ClaimView:
@@ -189,10 +208,69 @@ def _projection(resource: Resource[Any], view_of: Callable[[Any], V | None]) -> 
     return Projection(resource, keep)
 
 
+class HeldClaims:
+    """The claims that VolumeMoves hold. A cluster may get the kind at any time, and may lack it.
+
+    Attributes:
+        settled: set once it is known which are held: all of them, or none without the kind. Also
+            after some seconds without a list, since no pod depends on being held back by us.
+    """
+
+    def __init__(self, client: KubeClient, metrics: SharedMetrics) -> None:
+        self._client = client
+        by_claim = {"claim": lambda kept: (f"{kept.metadata.namespace}/{kept.view}",)}
+        self._moves: Informer[Kept[str]] = Informer(
+            client, held_claims(), metrics, indexers=by_claim
+        )
+        self.settled = asyncio.Event()
+
+    async def run(self) -> None:
+        """Wait until the API server serves the kind, then follow it."""
+        while True:
+            if await self._is_served():
+                break
+            await asyncio.sleep(_MISSING_AGAIN_S)
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._moves.run())
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    await self._moves.synced.wait()
+            except TimeoutError:
+                log.warning("cannot list VolumeMoves, so no pod is held back for one yet")
+            self.settled.set()
+
+    async def _is_served(self) -> bool:
+        try:
+            served = await self._client.served()
+        except KubeError as error:
+            log.warning("cannot ask the API server which kinds it serves", error=error.message)
+            return False
+        if (VOLUME_MOVES.api_version, VOLUME_MOVES.plural) in served:
+            return True
+        if not self.settled.is_set():
+            log.info("the API server does not serve VolumeMoves; waiting until it does")
+        self.settled.set()
+        return False
+
+    def move_of(self, claim_key: str) -> str:
+        """The move that holds a claim, both as ``namespace/name``; "" for none."""
+        found = self._moves.keyed("claim", claim_key)
+        return min(each.key for each in found) if found else ""
+
+
 class Caches:
     """Views by name. What is not here may exist all the same: a cache is always a little late."""
 
-    def __init__(self, client: KubeClient, metrics: SharedMetrics, driver: str) -> None:
+    def __init__(
+        self,
+        client: KubeClient,
+        metrics: SharedMetrics,
+        driver: str,
+        *,
+        follows_moves: bool = False,
+    ) -> None:
+        self.held = HeldClaims(client, metrics)
+        self._follows_moves = follows_moves
         self._claims = Informer(client, claims(), metrics)
         self._volumes = Informer(client, volumes(driver), metrics)
         self._classes = Informer(client, classes(driver), metrics)
@@ -216,11 +294,15 @@ class Caches:
         async with asyncio.TaskGroup() as tasks:
             for informer in self._informers:
                 tasks.create_task(informer.run())
+            if self._follows_moves:
+                tasks.create_task(self.held.run())
 
     async def synced(self) -> None:
         """Return once every cache has had its first list: before that nothing may be judged."""
         for informer in self._informers:
             await informer.synced.wait()
+        if self._follows_moves:
+            await self.held.settled.wait()
 
     async def synced_by(self, deadline: float) -> bool:
         """Whether that is so by a loop time; it is after the first seconds of the process."""
@@ -235,7 +317,8 @@ class Caches:
     @property
     def is_synced(self) -> bool:
         """Whether every cache has had its first list."""
-        return all(informer.synced.is_set() for informer in self._informers)
+        is_known = self.held.settled.is_set() or not self._follows_moves
+        return is_known and all(informer.synced.is_set() for informer in self._informers)
 
     def claim(self, key: str) -> ClaimView | None:
         """A claim by ``namespace/name``."""

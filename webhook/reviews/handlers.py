@@ -1,7 +1,8 @@
 """Who answers each path: pods and bindings in ``pods``, all other objects here.
 
 Persistent volumes are judged by where EC2 has their volumes, claims and StorageClasses by the
-caches. Nothing here changes anything, so a dry run is a review like any other.
+caches, and pods are held back by the cache of VolumeMoves. Nothing here changes anything, so a dry
+run is a review like any other.
 """
 
 from collections.abc import Mapping
@@ -9,10 +10,20 @@ from collections.abc import Mapping
 from provisioner.kube.client import KubeClient
 from webhook.metrics import WebhookMetrics
 from webhook.model.cluster_view import collect
-from webhook.model.review import Answer, Handler, Request, Trouble, allow, unchecked
+from webhook.model.pod import Pod
+from webhook.model.review import (
+    Answer,
+    Handler,
+    Request,
+    RequestOf,
+    Trouble,
+    allow,
+    unchecked,
+)
 from webhook.reviews import (
     claim_rules,
     persistent_volume_rules,
+    pod_gate_rules,
     storage_class_rules,
 )
 from webhook.reviews import persistent_volume_zone_rules as zone_rules
@@ -56,6 +67,7 @@ class Handlers:
         """All handlers."""
         return {
             "/mutate/persistentvolumes": self.mutate_volume,
+            "/mutate/pods": self.hold_pod,
             "/validate/persistentvolumes": self.validate_volume,
             "/validate/persistentvolumeclaims": self.review_claim,
             "/validate/pods": self._pods.review_pod,
@@ -83,6 +95,11 @@ class Handlers:
         return persistent_volume_rules.mutate(
             document, truth, writable, strict=self._strict, keys=keys
         )
+
+    async def hold_pod(self, request: RequestOf[Pod], _: float) -> Answer:
+        """A scheduling gate for a new pod of a claim that is moved."""
+        pod = request.object or Pod()
+        return pod_gate_rules.hold(pod, self._caches.held.move_of, request.namespace)
 
     async def validate_volume(self, request: Request, deadline: float) -> Answer:
         """Whether a new persistent volume says where its volume is."""

@@ -43,7 +43,7 @@ from webhook.model.review import (
     inside,
     unchecked,
 )
-from webhook.reviews import pod_binding_rules, pod_rules
+from webhook.reviews import pod_binding_rules, pod_gate_rules, pod_rules
 from webhook.reviews.caches import Caches, claim_view, node_view, volume_view
 from webhook.reviews.persistent_volume_rules import Doubt, Found
 from webhook.reviews.zone_lookup import ZoneLookup
@@ -211,7 +211,8 @@ class PodReviews:
 
     async def review_pod(self, request: RequestOf[Pod], deadline: float) -> Answer:
         """Whether a new pod could be where its volumes are."""
-        read, namespace = request.object or Pod(), request.namespace
+        namespace, holder_of = request.namespace, self._caches.held.move_of
+        read = pod_gate_rules.without_held(request.object or Pod(), holder_of, namespace)
         case = Case(
             f"pod {namespace}/{request.name or read.name}",
             pod_rules.references(read, namespace),

@@ -32,6 +32,7 @@ log = structlog.get_logger(__name__)
 Turn = Callable[[], Awaitable[None]]
 
 _PODS = "/validate/pods"
+_OF_PODS = {_PODS, "/mutate/pods"}
 # Kept back from what the API server waits, for the way back and for a loop that is late: this share
 # of it, at most so much. A handler is told of all of it and cut off in its middle.
 _MARGIN_SHARE = 0.2
@@ -212,7 +213,7 @@ class Dispatcher:
 
 
 def _read(path: str, body: bytes) -> RequestOf[Any]:
-    return pod.reviewed(body) if path == _PODS else review.decode(body, Json)
+    return pod.reviewed(body) if path in _OF_PODS else review.decode(body, Json)
 
 
 async def _run(handler: Handler, request: RequestOf[Any], deadline: float) -> Answer:

@@ -56,6 +56,7 @@
 {{- $options := dict (print $prefix "STRICT") (toString $values.strict) }}
 {{- with $values.region }}{{ $_ := set $options "AWS_REGION" . }}{{ end }}
 {{- if ne $values.certificates "own" }}{{ $_ := set $options (print $prefix "TLS_MANAGE") "false" }}{{ end }}
+{{- if .Values.controller.volumeMoves }}{{ $_ := set $options (print $prefix "VOLUME_MOVES") "true" }}{{ end }}
 {{- with include "ebs.logLevel" (dict "level" $values.logLevel "root" .) }}
 {{- $_ := set $options (print $prefix "LOG_LEVEL") . }}
 {{- end }}

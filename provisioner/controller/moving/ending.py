@@ -2,12 +2,14 @@
 
 from datetime import UTC, datetime, timedelta
 
-from provisioner.controller.moving import consumer_rules, form_rules, phase_rules
-from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving import form_rules, phase_rules
 from provisioner.controller.moving.creation import MoveVolumes
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.pods import consumer_rules
+from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots
+from provisioner.controller.moving.together.companions import Companions
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import Phase, VolumeMove
@@ -26,9 +28,11 @@ class MoveEnding:
         consumers: Consumers,
         snapshots: MoveSnapshots,
         volumes: MoveVolumes,
+        companions: Companions,
     ) -> None:
         self._record = record
         self._consumers = consumers
+        self._companions = companions
         self._snapshots = snapshots
         self._volumes = volumes
 
@@ -39,6 +43,10 @@ class MoveEnding:
 
     async def clean(self, move: VolumeMove) -> Next:
         """The claim has its new volume: pods first, then what the move does not need any more."""
+        waits = await self._companions.before_return(move)
+        if waits is not None:
+            await self._record.tell(move, waits.message)
+            return Later(LOOK_AGAIN_S)
         source, move = move.source, await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)

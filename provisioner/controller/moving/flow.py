@@ -14,13 +14,17 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import consumer_rules, form_rules, phase_rules, plan_rules
-from provisioner.controller.moving.consumers import Consumers
+from provisioner.controller.moving import form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.pods import consumer_rules
+from provisioner.controller.moving.pods.consumers import Consumers
+from provisioner.controller.moving.pods.restart_rules import Evict
+from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, lost
+from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
@@ -42,6 +46,8 @@ _WORTH_TELLING_S = 10.0
 # After so long without a plan, the driver of the volume has no controller that moves.
 _UNTAKEN_S = 600.0
 _SLOWEST_S = 60.0
+# So long after the phase Held was written, webhooks have heard of it.
+_HEARD_S = 2.0
 
 log = structlog.get_logger(__name__)
 
@@ -55,11 +61,15 @@ class Mover:
         self._driver = services.settings.driver
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
+        self._companions = Companions(services)
+        self._restarts = Restarts(services, self._record)
         self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
-        self._ending = MoveEnding(self._record, self._consumers, self._snapshots, self._volumes)
-        self._warming = Warming(services, self._record, self._snapshots)
+        self._ending = MoveEnding(
+            self._record, self._consumers, self._snapshots, self._volumes, self._companions
+        )
+        self._warming = Warming(services, self._record, self._snapshots, self._companions)
         self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
             Phase.NEW: self._plan,
             Phase.REFUSED: self._ending.release,
@@ -162,7 +172,8 @@ class Mover:
         )
         match decision:
             case Refuse(message=message):
-                await self._record.advance(move, Phase.REFUSED, message)
+                is_as_asked = isinstance(decision, plan_rules.AsAsked)
+                await self._record.advance(move, Phase.REFUSED, message, asAsked=is_as_asked)
             case plan_rules.Planned(plan=plan, source=source, request=request, body=body):
                 await self._record.advance(
                     move,
@@ -186,7 +197,8 @@ class Mover:
         class_name = plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
-        consumers = await self._consumers.look(await self._record.pods(move))
+        pods = await self._record.pods(move)
+        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
         return plan_rules.Facts(
             move=move,
             claim=claim,
@@ -198,15 +210,22 @@ class Mover:
             read_class=_read(storage_class) if storage_class is not None else None,
             zones={place.zone for place in self._caches.registered_places()},
             others=self._caches.moves.keyed("claim", move.claim_key),
-            consumers=consumers,
+            consumers=await self._consumers.look(pods),
             namesakes={each.name for each in named} - {name} if volume_id else (),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
+            pods=pods,
+            companions=await self._companions.of_pods(move, pods),
+            nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
+            has_hold=await self._restarts.has_hold(namespace),
         )
 
     async def _begin(self, move: VolumeMove) -> Next:
         if move.spec.dry_run:
             return SETTLED
+        waits = await self._companions.before_begin(move)
+        if waits is not None:
+            return await self._wait(move, waits.message)
         move = await self._record.keep(move)
         if move.warms:
             await self._warming.begin(move)
@@ -226,6 +245,8 @@ class Mover:
         old = await self._record.persistent_volume(source.persistent_volume)
         if broken is not None or old is None:
             return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
+        if move.restarts and phase_age_s(move) < _HEARD_S:
+            return Later(_HEARD_S)
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
@@ -251,16 +272,24 @@ class Mover:
         return await self._wait(move, message)
 
     async def _stop_before_swap(self, move: VolumeMove) -> Next | None:
-        """Scale one owner of pods down, or abort if it does not stay so; None if all are."""
-        if not move.scales_down:
-            return None
-        match await self._consumers.stop(move):
+        """Have pods end, or abort if they do not stay away; None if nothing is left to do."""
+        match await self._stop(move):
             case consumer_rules.GiveUp(message=message):
                 return await self._abort(move, phase_rules.Undo(message))
-            case consumer_rules.ScaleDown():
+            case phase_rules.Await(message=message):
+                return await self._wait(move, message)
+            case consumer_rules.ScaleDown() | Evict():
                 return AGAIN
             case None:
                 return None
+
+    async def _stop(
+        self, move: VolumeMove
+    ) -> consumer_rules.ScaleDown | Evict | consumer_rules.GiveUp | phase_rules.Await | None:
+        """Scale one owner of pods down, or evict one pod, as the move says."""
+        if move.restarts:
+            return await self._restarts.stop(move)
+        return await self._consumers.stop(move) if move.scales_down else None
 
     async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
         """Who has the old volume. Attachments are asked for last: none comes once it is held."""
@@ -294,6 +323,9 @@ class Mover:
         if broken is not None or claim is None:
             return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
         await self._record.try_volume_object(move)
+        waits = await self._wait_for_others(move)
+        if waits is not None:
+            return waits
         if old.reclaim_policy != "Retain":
             await self._record.retain(old)
             return AGAIN
@@ -362,8 +394,24 @@ class Mover:
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
+        waits = await self._wait_for_others(move)
+        if waits is not None:
+            return waits
         await self._write_swap(move, claim, old, volume=volume_id)
         return AGAIN
+
+    async def _wait_for_others(self, move: VolumeMove) -> Next | None:
+        """All moves that go together swap, or none; None if they can."""
+        match await self._companions.before_swap(move):
+            case phase_rules.Undo() as why:
+                return await self._abort(move, why)
+            case phase_rules.Await(message=message):
+                if not move.told.ready:
+                    await self._record.write(move, {"message": message, "ready": True})
+                    return AGAIN
+                return await self._wait(move, message)
+            case None:
+                return None
 
     # -- the swap: it goes on to its end
 
@@ -408,12 +456,11 @@ class Mover:
     async def _wait_for_swap(
         self, move: VolumeMove, uses: Sequence[phase_rules.Use], message: str
     ) -> Next:
-        """It cannot be aborted any more, so an owner that does not stay scaled down is named."""
-        stopped = await self._consumers.stop(move) if uses and move.scales_down else None
-        if isinstance(stopped, consumer_rules.ScaleDown):
+        """It cannot be aborted any more, so what does not stay away is named."""
+        stopped = await self._stop(move) if uses else None
+        if isinstance(stopped, consumer_rules.ScaleDown | Evict):
             return AGAIN
-        told = stopped.message if isinstance(stopped, consumer_rules.GiveUp) else message
-        return await self._wait(move, told)
+        return await self._wait(move, stopped.message if stopped is not None else message)
 
     async def _exchange(
         self, move: VolumeMove, step: phase_rules.ClaimStep, claim: Document | None

@@ -10,13 +10,11 @@ from typing import Any
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import (
-    consumer_rules,
-    form_rules,
-    interference_rules,
-    warm_rules,
-)
-from provisioner.controller.moving.consumer_rules import Consumer
+from provisioner.controller.moving import form_rules, warm_rules
+from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
+from provisioner.controller.moving.pods.consumer_rules import Consumer
+from provisioner.controller.moving.together import companion_rules, place_rules
+from provisioner.controller.moving.together.companion_rules import Companion
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
@@ -27,8 +25,10 @@ from provisioner.model.document import Document
 from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS, POLICY_BEFORE_MOVE
+from provisioner.model.node import CsiNode, Node
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
+from provisioner.model.pod import Pod
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.sentences import listed
@@ -63,7 +63,8 @@ class Facts:
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
     claim; ``namesakes``: other PersistentVolumes that name the volume; ``autoscalers`` and
-    ``quotas``: those of the namespace.
+    ``quotas``: those of the namespace; ``has_hold``: the webhook holds new pods of it back;
+    ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all.
     """
 
     move: VolumeMove
@@ -80,6 +81,10 @@ class Facts:
     namesakes: Collection[str] = ()
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
+    has_hold: bool = True
+    pods: Sequence[Pod] = ()
+    companions: Sequence[Companion] = ()
+    nodes: Sequence[tuple[Node, CsiNode | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,11 @@ class Planned:
     source: MoveSource
     request: CreateRequest | None
     body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class AsAsked(Refuse):
+    """There is nothing to do: whoever moves many claims can pass this one over."""
 
 
 def target_class_name(move: VolumeMove, claim: Claim | None) -> str:
@@ -133,7 +143,7 @@ def examine(
             warms=warms,
             pods=_stopping(facts),
             stops=_stops(facts),
-            notes=[*_notes(facts, before, target), *([warm_rules.NOTE] if warms else [])],
+            notes=[*_notes(facts, before, target, driver), *([warm_rules.NOTE] if warms else [])],
         ),
         source,
         _request(facts.move, target, written),
@@ -169,7 +179,7 @@ def _in_other_form(
         keeps_volume=True,
         pods=_stopping(facts),
         stops=_stops(facts),
-        notes=[stays, *_notes(facts, shape, shape)],
+        notes=[stays, *_notes(facts, shape, shape, source.driver)],
     )
     body = form_rules.of_same_volume(with_volume(body, volume), document)
     return Planned(plan, source, None, body)
@@ -265,9 +275,14 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
 
 def _no_way(facts: Facts) -> Refuse | None:
     """Whether pods would not end, or the claim could not be created again."""
-    said, claim = None, facts.claim
-    if facts.move.scales_down:
+    said, claim, move = None, facts.claim, facts.move
+    if move.scales_down:
         said = consumer_rules.refused(facts.consumers)
+    elif move.restarts:
+        is_accepted = move.spec.consumers.without_hold
+        said = restart_rules.refused(facts.consumers) or restart_rules.not_held(
+            move.metadata.namespace, has_hold=facts.has_hold, is_accepted=is_accepted
+        )
     if said is None and claim is not None:
         old = interference_rules.asked(claim, claim.class_name, "")
         new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
@@ -282,6 +297,8 @@ def _stopping(facts: Facts) -> list[str]:
 
 
 def _stops(facts: Facts) -> list[str]:
+    if facts.move.restarts:
+        return restart_rules.stops(facts.consumers)
     return consumer_rules.stops(facts.consumers) if facts.move.scales_down else []
 
 
@@ -391,11 +408,14 @@ def _impossible(facts: Facts, before: Shape, target: Shape) -> Refuse | None:
             f"StorageClass {facts.class_name!r} allows zone {listed(allowed)} only, not "
             f"{target.zone} (allowedTopologies)"
         )
+    if target.zone != before.zone:
+        behind = companion_rules.left_behind(facts.move, facts.companions, target.zone)
+        if behind is not None:
+            return _no(behind)
     if not _differs(facts, before, target):
-        return _no(
-            f"volume {facts.volume.volume_id if facts.volume else ''} is already as the move asks: "
-            "nothing is to be done"
-        )
+        what = facts.volume.volume_id if facts.volume else ""
+        message = f"volume {what} is already as the move asks: nothing is to be done"
+        return AsAsked(Reason.NOT_SUPPORTED, message, settled=True)
     return None
 
 
@@ -428,20 +448,17 @@ def is_same_key(asked: str | None, has: str | None) -> bool:
     return bool(has) and (has or "").endswith(f":key/{asked}")
 
 
-def _notes(facts: Facts, before: Shape, target: Shape) -> list[str]:
+def _notes(facts: Facts, before: Shape, target: Shape, driver: str) -> list[str]:
     notes = ["the claim gets another UID; its events and its status begin anew"]
-    together = sorted(
-        {key for each in facts.consumers for key in each.claims} - {facts.move.claim_key}
-    )
-    if together and target.zone != before.zone:
-        notes.append(
-            f"its pods use {listed(together)} as well: a pod only starts where all of its volumes "
-            "are, so move these too"
-        )
-    if not facts.move.scales_down:
+    notes += companion_rules.notes(facts.move)
+    if target.zone != before.zone:
+        notes += place_rules.notes(facts.pods, facts.nodes, target.zone, driver)
+    notes += restart_rules.notes(facts.move, has_hold=facts.has_hold)
+    if not facts.move.stops_pods:
         notes += consumer_rules.notes(facts.consumers)
     if facts.claim is not None:
-        notes += interference_rules.notes(facts.consumers, facts.claim, facts.autoscalers)
+        scaled = () if facts.move.restarts else facts.consumers
+        notes += interference_rules.notes(scaled, facts.claim, facts.autoscalers)
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None

@@ -93,9 +93,12 @@ class MoveRecord:
         return found
 
     async def pods(self, move: VolumeMove) -> list[ControlledPod]:
-        """The pods that use the claim, those that have ended included."""
+        """The pods that use the claim, or one that is moved with it; also those that have ended.
+
+        So that moves of one owner's claims scale it as far as all of them need, and only once.
+        """
         found = await self._client.list(CONTROLLED_PODS, namespace=move.metadata.namespace)
-        return [pod for pod in found.items if move.claim_key in pod.claim_keys]
+        return [pod for pod in found.items if move.claim_keys & {*pod.claim_keys}]
 
     async def uses(self, move: VolumeMove) -> list[Use]:
         """The pods that have a node, or none for which the scheduler could still find one."""
@@ -128,13 +131,11 @@ class MoveRecord:
         return await self.write(move, status)
 
     async def announce(
-        self, move: VolumeMove, message: str, *, warning: bool, **fields: Any
+        self, move: VolumeMove, message: str, *, reason: str, warning: bool, **fields: Any
     ) -> VolumeMove:
         """Write what is done next and what it needs, and record it as an event."""
         written = await self.write(move, {"message": message, **fields})
-        self._events.record(
-            self.regarding(move), warning=warning, reason="MoveScaleDown", message=message
-        )
+        self._events.record(self.regarding(move), warning=warning, reason=reason, message=message)
         return written
 
     async def write(self, move: VolumeMove, status: Mapping[str, Any]) -> VolumeMove:

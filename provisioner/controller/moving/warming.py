@@ -7,6 +7,7 @@ from provisioner.controller.moving.pace import LOOK_AGAIN_S, now, passed_s
 from provisioner.controller.moving.phase_rules import Undo
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.snapshot import MoveSnapshots, mark_of
+from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.shared.services import Services
 from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.ebs_snapshot import EbsSnapshot
@@ -16,10 +17,17 @@ from provisioner.model.volume_move import Phase, VolumeMove
 class Warming:
     """The phase Warming. Its methods raise ``StorageError``."""
 
-    def __init__(self, services: Services, record: MoveRecord, snapshots: MoveSnapshots) -> None:
+    def __init__(
+        self,
+        services: Services,
+        record: MoveRecord,
+        snapshots: MoveSnapshots,
+        companions: Companions,
+    ) -> None:
         self._volume_reads = services.volume_reads
         self._record = record
         self._snapshots = snapshots
+        self._companions = companions
 
     async def begin(self, move: VolumeMove) -> None:
         """Write the phase: before it, no snapshot was asked for."""
@@ -45,11 +53,23 @@ class Warming:
             case phase_rules.Await(message=message):
                 await self._tell(move, message, last)
             case warm_rules.Warmed():
-                await self._record.advance(move, Phase.HELD, progressPercent=0)
-                return AGAIN
+                return await self._stop(move)
             case _:
                 assert_never(step)
         return Later(LOOK_AGAIN_S)
+
+    async def _stop(self, move: VolumeMove) -> Next | Undo:
+        """Pods stop once all claims that go together have their snapshots, and not before."""
+        match await self._companions.before_stop(move):
+            case Undo() as why:
+                return why
+            case phase_rules.Await(message=message):
+                news = {} if move.told.ready else {"ready": True}
+                await self._record.tell(move, message, **news)
+                return Later(LOOK_AGAIN_S)
+            case None:
+                await self._record.advance(move, Phase.HELD, progressPercent=0, ready=False)
+                return AGAIN
 
     async def _take(self, move: VolumeMove, number: int) -> Next:
         """It is found again by its number if its id does not come to be written."""

@@ -7,9 +7,16 @@ from typing import Any
 import pytest
 
 from provisioner.controller.moving.ending import MoveEnding
+from provisioner.controller.moving.phase_rules import Await
 from provisioner.model.decision import Later
 from provisioner.model.persistent_volume import PersistentVolume
-from tests.controller.move_record import FakeRecord, a_done_move, a_pv
+from tests.controller.move_record import (
+    FakeCompanions,
+    FakeRecord,
+    a_done_move,
+    a_pv,
+    in_phase,
+)
 
 
 def an_ending(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:
@@ -33,3 +40,12 @@ async def test_the_old_volume_of_a_copy_gets_its_policy_back_once_it_is_released
 
     assert record.policies == ["Delete"]
     assert record.written[-1]["sourceKeptUntil"] == ""
+
+
+async def test_pods_are_not_brought_back_before_the_moves_that_go_together_have_swapped():
+    ending, record = an_ending(None)
+    ending._companions = FakeCompanions(Await("it waits"))  # type: ignore[assignment]
+
+    move = in_phase(a_done_move(keeps=False), "Cleaning")
+    assert isinstance(await ending.clean(move), Later)
+    assert record.written == [{"message": "it waits"}]

@@ -11,6 +11,7 @@ import pytest
 
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
+from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
 from provisioner.model.document import Document
@@ -22,6 +23,7 @@ from tests.builders import DRIVER, VOLUME, a_volume
 from tests.controller.move_record import (
     OLD_PV,
     OLD_UID,
+    FakeCompanions,
     FakeOwner,
     FakeRecord,
     a_claim,
@@ -34,6 +36,7 @@ from tests.controller.move_record import (
 def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
     mover, record = object.__new__(Mover), FakeRecord(old)
     mover._record = record  # type: ignore[assignment]
+    mover._companions = FakeCompanions()  # type: ignore[assignment]
     return mover, record
 
 
@@ -215,3 +218,36 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
     assert ("the plan does not name it" in said) is warning
     assert record.written[-1]["consumers"][0]["replicas"] == 3
     assert owner.scaled == [0]
+
+
+# -- moves that go together
+
+
+async def test_what_is_ready_says_so_once_and_waits_for_those_that_go_with_it():
+    mover, record = a_mover(None)
+    mover._companions = FakeCompanions(Await("all is ready"))  # type: ignore[assignment]
+    move = a_done_move(keeps=False)
+
+    assert await mover._wait_for_others(move) == AGAIN
+    assert record.written == [{"message": "all is ready", "ready": True}]
+    again = in_phase(move, "Creating", ready=True)
+    assert isinstance(await mover._wait_for_others(again), Later)
+    assert all(each.keys() == {"message"} for each in record.written[1:])
+
+
+async def test_what_is_ready_is_undone_if_another_one_fails():
+    mover, record = a_mover(None)
+    mover._companions = FakeCompanions(Undo("claim logs is not"))  # type: ignore[assignment]
+
+    assert await mover._wait_for_others(a_done_move(keeps=False)) == AGAIN
+    assert record.written[-1]["phase"] is Phase.ABORTING
+    assert record.written[-1]["message"] == "claim logs is not"
+
+
+async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
+    mover, record = a_mover(None)
+    mover._companions = FakeCompanions(Await("it waits"))  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Planned")
+
+    assert isinstance(await mover._begin(move), Later)
+    assert record.written == [{"message": "it waits"}]

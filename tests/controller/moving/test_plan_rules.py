@@ -9,8 +9,9 @@ import pytest
 
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.moving import plan_rules, warm_rules
-from provisioner.controller.moving.consumer_rules import Consumer
-from provisioner.controller.moving.plan_rules import Facts, Planned
+from provisioner.controller.moving.plan_rules import AsAsked, Facts, Planned
+from provisioner.controller.moving.pods.consumer_rules import Consumer
+from provisioner.controller.moving.together.companion_rules import Companion
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
@@ -22,11 +23,12 @@ from provisioner.model.persistent_volume import (
     PersistentVolume,
     PersistentVolumeSpec,
 )
+from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import AttachmentState, CreateRequest, InstanceAttachment
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.zone import TopologyRequirement, TopologyTerm
-from tests.builders import DRIVER, UID, VOLUME, ZONE, a_claim, a_volume
+from tests.builders import DRIVER, UID, VOLUME, ZONE, a_claim, a_csi_node, a_node, a_volume
 
 THERE = "us-east-1b"
 KEY = "arn:aws:kms:us-east-1:123456789012:key/0a1b2c3d-0000-4000-8000-000000000001"
@@ -190,14 +192,41 @@ def test_it_can_be_encrypted_and_grown():
     assert requested(made).size_gib == 10
 
 
-def test_the_plan_names_pods_that_stop_and_claims_that_have_to_go_along():
+def test_the_plan_names_pods_that_stop_and_claims_that_go_along():
     pods = [Consumer("web-0", ("shop/data", "shop/logs"))]
+    logs = Companion("logs", zones=frozenset({ZONE}), pods=["web-0"])
 
-    plan = planned(facts(consumers=pods)).plan
+    move = a_move(movedWith=["logs"])
+    plan = planned(facts(move, consumers=pods, companions=[logs])).plan
 
     assert plan.pods == ["web-0"]
-    assert any("shop/logs" in note for note in plan.notes)
+    assert any("claim logs is moved at the same time" in note for note in plan.notes)
     assert any("scale their owner down" in note for note in plan.notes)
+
+
+def test_a_claim_of_the_same_pods_that_would_stay_behind_refuses_a_move_to_another_zone():
+    logs = Companion("logs", zones=frozenset({ZONE}), pods=["web-0"])
+
+    assert refused(facts(companions=[logs])) == (
+        f"pod web-0 uses claim logs as well, in zone {ZONE}, and could not run in {THERE}: move "
+        f"them together (kubectl ebs move -n shop pvc/data pvc/logs --to-zone {THERE}; in a "
+        "manifest, movedWith)"
+    )
+    stays = a_move(to={"encrypted": True})
+    assert isinstance(examined(facts(stays, companions=[logs])), Planned)
+
+
+def test_the_plan_says_that_no_node_of_the_new_zone_could_run_the_pods():
+    pod = Pod(metadata=ObjectMeta(name="web-0", namespace="shop"))
+    without = [(a_node(zone=THERE), a_csi_node(driver=None))]
+
+    notes = planned(facts(pods=[pod], nodes=without)).plan.notes
+
+    why = f"driver {DRIVER} runs on none"
+    assert f"no node in zone {THERE} could run pod web-0 now: {why}" in notes
+    stays = a_move(to={"encrypted": True})
+    notes = planned(facts(stays, pods=[pod], nodes=without)).plan.notes
+    assert not any("no node" in each for each in notes)
 
 
 def in_zone(zone: str) -> list[TopologyTerm]:
@@ -242,6 +271,11 @@ def test_what_cannot_be_done_safely_is_refused_in_one_sentence(changes: Any, sai
 
     assert said in message
     assert ". " not in message
+
+
+def test_whether_there_is_nothing_to_do_can_be_told_from_a_refusal():
+    assert isinstance(examined(facts(a_move(to={"zone": ZONE}))), AsAsked)
+    assert not isinstance(examined(facts(zones={ZONE})), AsAsked)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from provisioner.kube.client import Patch
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import VolumeMove
+from provisioner.model.workload import ControlledPod
 
 META = {"name": "to-csi", "namespace": "shop", "uid": "move-uid"}
 MOVE = msgspec.convert({"metadata": META}, VolumeMove)
@@ -92,3 +93,31 @@ async def test_what_is_not_of_this_move_is_left(notes: dict[str, str]):
     await record.let_go(MOVE, None, "Delete")
 
     assert client.bodies == []
+
+
+class FakePods:
+    """Lists two pods: one of the claim, one of a claim that may be moved with it, and a third."""
+
+    async def list(self, _: Any, *, namespace: str) -> Any:
+        assert namespace == "shop"
+        return SimpleNamespace(items=[using(each) for each in ("data", "logs", "other")])
+
+
+def using(claim: str) -> ControlledPod:
+    volumes = [{"persistentVolumeClaim": {"claimName": claim}}]
+    meta = {"name": f"with-{claim}", "namespace": "shop"}
+    return msgspec.convert({"metadata": meta, "spec": {"volumes": volumes}}, ControlledPod)
+
+
+@pytest.mark.parametrize(
+    ("moved_with", "names"), [([], ["with-data"]), (["logs"], ["with-data", "with-logs"])]
+)
+async def test_the_pods_of_claims_that_are_moved_together_stop_together(
+    moved_with: list[str], names: list[str]
+):
+    record, _ = a_record()
+    record._client = FakePods()  # type: ignore[assignment]
+    spec = {"claimName": "data", "movedWith": moved_with}
+    move = msgspec.convert({"metadata": META, "spec": spec}, VolumeMove)
+
+    assert [each.name for each in await record.pods(move)] == names

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from provisioner import clock
-from provisioner.controller.moving.phase_rules import Undo
+from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.snapshot import MoveSnapshots
 from provisioner.controller.moving.warming import Warming
 from provisioner.controller.shared.services import Services
@@ -23,7 +23,15 @@ from provisioner.model.names import MOVE_SNAPSHOT
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
 from provisioner.model.volume_move import Phase, VolumeMove
 from tests.builders import VOLUME, a_volume
-from tests.controller.move_record import PAST, FakeRecord, a_claim, a_done_move, a_pv, in_phase
+from tests.controller.move_record import (
+    PAST,
+    FakeCompanions,
+    FakeRecord,
+    a_claim,
+    a_done_move,
+    a_pv,
+    in_phase,
+)
 
 ON_A_NODE = (InstanceAttachment("i-1", "/dev/xvdba", AttachmentState.ATTACHED),)
 
@@ -35,7 +43,7 @@ class FakeEc2:
         self.turns = Turns()
         self.taken: list[EbsSnapshot] = []
         self.refusal: Ec2Error | None = None
-        self.attachments = ON_A_NODE
+        self.attachments: tuple[InstanceAttachment, ...] = ON_A_NODE
 
     async def volume(self, _: str) -> Volume:
         return replace(a_volume(), attachments=self.attachments)
@@ -66,12 +74,14 @@ class Move:
         self.record = FakeRecord(a_pv("Bound"))
         self.record.found = a_claim()
         self.ec2 = FakeEc2()
+        self.companions = FakeCompanions()
         self.begin_life()
 
     def begin_life(self) -> None:
         """Another process goes on."""
         services = cast("Services", SimpleNamespace(snapshots=self.ec2, volume_reads=self.ec2))
-        self.warming = Warming(services, cast("Any", self.record), MoveSnapshots(services))
+        record, companions = cast("Any", self.record), cast("Any", self.companions)
+        self.warming = Warming(services, record, MoveSnapshots(services), companions)
 
     @property
     def now(self) -> VolumeMove:
@@ -167,3 +177,17 @@ async def test_a_claim_that_is_deleted_meanwhile_has_the_move_undone(now_s: list
 
     assert isinstance(await move.advance(), Undo)
     assert move.ec2.taken == []
+
+
+async def test_pods_do_not_stop_before_the_moves_that_go_together_have_their_snapshots():
+    move = Move()
+    move.ec2.attachments = ()  # no pod has the volume: nothing is to be warmed
+    move.companions.says = Await("pods stop once VolumeMove logs has its snapshots, too")
+
+    assert isinstance(await move.advance(), Later)
+    assert move.record.written[-1] == {"message": move.companions.says.message, "ready": True}
+    move.companions.says = Undo("claim logs is not moved with it any more")
+    assert await move.advance() == move.companions.says
+    move.companions.says = None
+    assert await move.advance() == AGAIN
+    assert move.record.written[-1].items() >= {"phase": Phase.HELD, "ready": False}.items()

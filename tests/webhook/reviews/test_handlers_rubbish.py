@@ -27,6 +27,10 @@ WHOLE: dict[str, Json] = {
         selector={ZONE: B},
         terms=[term(ZONE, "In", B)],
     ),
+    "new pod": {
+        "metadata": {"name": "web", "annotations": {"team": "shop"}},
+        "spec": {"volumes": claimed("data"), "schedulingGates": [{"name": "example.com/other"}]},
+    },
     "class": {
         "metadata": {"name": "fast"},
         "provisioner": "ebs.csi.aws.com",
@@ -40,7 +44,10 @@ TEXTS = st.one_of(st.text(max_size=8), st.sampled_from(["", "__", "aws:///", "vo
 
 
 def a_world() -> World:
-    world = World()
+    world = World(follows_moves=True)
+    world.kube.kinds.add(("ebs-provisioner.io/v1alpha1", "volumemoves"))
+    held = {"spec": {"claimName": "data", "to": {}}, "status": {"phase": "Held"}}
+    world.kube.put("volumemoves", {"metadata": {"name": "to-b", "namespace": "shop"}, **held})
     world.kube.put("nodes", a_node())
     world.kube.put("csinodes", a_csi_node())
     world.kube.put("persistentvolumes", a_persistent_volume(zone=B))

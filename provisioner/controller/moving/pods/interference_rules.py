@@ -7,7 +7,7 @@ in can take its place.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from provisioner.controller.moving.consumer_rules import Consumer, to_scale
+from provisioner.controller.moving.pods.consumer_rules import Consumer, to_scale
 from provisioner.model.claim import Claim, LabelledClaim
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.quantity import parse_bytes

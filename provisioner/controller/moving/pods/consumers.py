@@ -10,7 +10,7 @@ import msgspec
 import structlog
 from msgspec import structs
 
-from provisioner.controller.moving import consumer_rules as rules
+from provisioner.controller.moving.pods import consumer_rules as rules
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find
@@ -100,7 +100,9 @@ class Consumers:
         is_planned = rules.is_planned(consumer, plan.stops if plan is not None else ())
         text = rules.announced(consumer, is_planned=is_planned)
         fields = {"consumers": msgspec.to_builtins(known)}
-        await self._record.announce(move, text, warning=not is_planned, **fields)
+        await self._record.announce(
+            move, text, reason="MoveScaleDown", warning=not is_planned, **fields
+        )
 
     async def _remember(self, move: VolumeMove, known: Sequence[MoveConsumer]) -> VolumeMove:
         return await self._record.write(move, {"consumers": msgspec.to_builtins(known)})

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving import consumer_rules as rules
-from provisioner.controller.moving.consumer_rules import Consumer, GiveUp, ScaleDown
+from provisioner.controller.moving.pods import consumer_rules as rules
+from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp, ScaleDown
 from provisioner.model.volume_move import MoveConsumer
 from provisioner.model.workload import ControlledPod, OwnerReference, Workload
 from tests.controller.moving import test_plan_rules as plans

@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving import interference_rules as rules
-from provisioner.controller.moving.consumer_rules import Consumer
+from provisioner.controller.moving.pods import interference_rules as rules
+from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.model.claim import Claim, LabelledClaim
 from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume import GIB
 from provisioner.model.workload import Autoscaler, Workload
 from tests.builders import a_claim
 from tests.controller.moving import test_plan_rules as plans
-from tests.controller.moving.test_consumer_rules import a_workload, of_set, owner
+from tests.controller.moving.pods.test_consumer_rules import a_workload, of_set, owner
 from tests.controller.moving.test_plan_rules import a_move, planned, refused
 
 GIB_1 = rules.Asked("fast", GIB)

@@ -1,0 +1,142 @@
+"""Decide which pods are evicted for a move, so that those that take their place wait for its end.
+
+Their owners are not scaled: whoever makes the pods makes them anew, and the webhook holds the new
+ones back. What was evicted is in the move's status before it is.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from provisioner.controller.moving.phase_rules import Await
+from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp
+from provisioner.controller.moving.pods.gate_rules import is_gated
+from provisioner.model.sentences import listed
+from provisioner.model.volume_move import VolumeMove
+from provisioner.model.workload import ControlledPod, OwnerReference
+
+# Of each pod of the plan: whoever comes back ungated after that would do so for ever.
+_MOST_AGAIN = 3
+_BY_HAND = "end it yourself"
+_NOT_RESTARTED: Mapping[str, str] = {
+    # Each of its pods is for one node (Kubernetes 1.36 pkg/controller/daemon), in the old zone.
+    "DaemonSet": "whose pods are for one node each and cannot follow the volume",
+    "Job": "which counts an evicted pod as failed",
+    "Node": "which makes it past the API server",
+}
+HOLD_MISSING = (
+    "MutatingWebhookConfiguration ebs-webhook does not have new pods of namespace {} held back"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """Record all of these UIDs, then evict the pod. ``text``: says so, as a sentence."""
+
+    pod: ControlledPod
+    restarts: tuple[str, ...]
+    text: str
+
+
+def refused(consumers: Sequence[Consumer]) -> str | None:
+    """Why one of these pods is not restarted, in one sentence; None if all can be."""
+    found = (_refused(each.name, each.owner) for each in consumers)
+    said = next((said for said in found if said is not None), None)
+    return f"{said}, with consumers.policy Wait" if said is not None else None
+
+
+def _refused(pod: str, owner: OwnerReference | None) -> str | None:
+    if owner is None:
+        return f"pod {pod} has no owner that would create it again: {_BY_HAND}"
+    why = _NOT_RESTARTED.get(owner.kind)
+    if why is None:
+        return None
+    return f"pod {pod} belongs to {owner.kind} {owner.name}, {why}: {_BY_HAND}"
+
+
+def not_held(namespace: str, *, has_hold: bool, is_accepted: bool) -> str | None:
+    """Why pods are not restarted without a webhook that holds new ones back; None if they are."""
+    if has_hold or is_accepted:
+        return None
+    return (
+        f"{HOLD_MISSING.format(namespace)}, so a restarted pod would use the old volume again: "
+        "install manifests/webhook-volume-moves, or set consumers.withoutHold (--without-hold)"
+    )
+
+
+def notes(move: VolumeMove, *, has_hold: bool) -> list[str]:
+    """What a missing webhook means for a move, as sentences."""
+    if has_hold:
+        return []
+    then = (
+        "one that is created during the move may be put on a node in the old zone, and has to be "
+        "deleted then"
+    )
+    if move.restarts:
+        then = (
+            "if pods come back before the volume is free, they are evicted up to "
+            f"{_MOST_AGAIN} times more, and then the move is aborted"
+        )
+    return [f"{HOLD_MISSING.format(move.metadata.namespace)}: {then}"]
+
+
+def stops(consumers: Sequence[Consumer]) -> list[str]:
+    """Which pods the move evicts, by their owners; sentences."""
+    by_owner: dict[str, list[str]] = {}
+    for each in consumers:
+        if each.owner is not None and _refused(each.name, each.owner) is None:
+            who = f"{each.owner.kind} {each.owner.name}"
+            by_owner.setdefault(who, []).append(each.name)
+    return [_restarted(who, names) for who, names in sorted(by_owner.items())]
+
+
+def _restarted(who: str, pods: Collection[str]) -> str:
+    named = listed(sorted(pods), "and")
+    if len(pods) > 1:
+        return f"{who}: pods {named} are evicted, and those in their place start after the swap"
+    return f"{who}: pod {named} is evicted, and the one in its place starts after the swap"
+
+
+def next_eviction(move: VolumeMove, pods: Sequence[ControlledPod]) -> Evict | GiveUp | Await | None:
+    """The next pod to evict; None if all that use the claim are ending or held back.
+
+    One without a node counts: it could get one in the old zone at any time.
+    """
+    left = [each for each in pods if not each.deleting and not is_gated(each)]
+    waits = None
+    for pod in left:
+        why = _refused(pod.name, pod.metadata.controller)
+        if why is None:
+            return _evicted(move, pod)
+        waits = waits or Await(f"waiting for pods to end: {why}")
+    return waits
+
+
+def _evicted(move: VolumeMove, pod: ControlledPod) -> Evict | GiveUp:
+    known, owner = move.told.restarts, pod.metadata.controller
+    who = f"{owner.kind} {owner.name}" if owner is not None else ""
+    if pod.uid in known:  # recorded, and perhaps not sent
+        return Evict(pod, tuple(known), f"pod {pod.name} of {who} is evicted")
+    planned = move.told.plan.pods if move.told.plan is not None else ()
+    if len(known) >= (1 + _MOST_AGAIN) * max(1, len(planned)):
+        return GiveUp(
+            f"pod {pod.name} of {who} was not held back, although {len(known)} of the claim's pods "
+            "were evicted: the webhook does not answer, or is not asked about namespace "
+            f"{pod.metadata.namespace} (MutatingWebhookConfiguration ebs-webhook); see to it, or "
+            "move the claim with consumers.policy ScaleDown or Wait"
+        )
+    text = f"pod {pod.name} of {who} is evicted; the one in its place starts after the swap"
+    return Evict(pod, (*known, pod.uid), text)
+
+
+def not_evicted(pod: ControlledPod, message: str) -> Await:
+    """What to do about a pod that the API server does not let be evicted, and says why."""
+    return Await(
+        f"pod {pod.name} may not be evicted yet ({message}): have its PodDisruptionBudget allow "
+        "it, delete the pod yourself, or abort the move"
+    )
+
+
+def is_planned(move: VolumeMove, pod: ControlledPod) -> bool:
+    """Whether the plan names a pod."""
+    plan = move.told.plan
+    return plan is not None and pod.name in plan.pods

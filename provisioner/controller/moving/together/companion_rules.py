@@ -1,0 +1,175 @@
+"""Decide about the other claims of the same pods: a pod only starts where all of its volumes are.
+
+A move to another zone is refused while one of them would stay behind. Those that ``movedWith``
+names have moves of their own. None of them begins before all are planned, none stops pods before
+all have their warm snapshots, and none swaps before all could: what goes wrong until then undoes
+all.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.model.sentences import listed
+from provisioner.model.volume_move import Phase, VolumeMove
+
+_BEFORE_STOP = frozenset({Phase.NEW, Phase.PLANNED, Phase.WARMING})
+_SWAPPED = frozenset({Phase.CLEANING, Phase.DONE})
+
+
+@dataclass(frozen=True, slots=True)
+class Companion:
+    """Another claim, as it is now.
+
+    Attributes:
+        name: of the claim, in the namespace of the move.
+        persistent_volume: of the claim, "" if it is gone or has none.
+        zones: where its volume can be used; None: anywhere, or there is no volume.
+        moves: all moves of the claim.
+        pods: that use it and the claim that is moved; none if it is only named in ``movedWith``.
+    """
+
+    name: str
+    persistent_volume: str = ""
+    zones: frozenset[str] | None = None
+    moves: Sequence[VolumeMove] = ()
+    pods: Sequence[str] = ()
+
+
+def left_behind(move: VolumeMove, companions: Iterable[Companion], zone: str) -> str | None:
+    """Why the pods could not run after the move, in one sentence; None if they could.
+
+    Args:
+        move: which is planned.
+        companions: other claims of its pods.
+        zone: of the new volume, if that is another one than now.
+    """
+    behind = [
+        each
+        for each in companions
+        if each.pods
+        and each.zones is not None
+        and zone not in each.zones
+        and each.name not in move.spec.moved_with
+        and not any(_goes_to(other, zone) for other in each.moves)
+    ]
+    if not behind:
+        return None
+    first, names = behind[0], sorted(each.name for each in behind)
+    together = [move.spec.claim_name, *move.spec.moved_with, *names]
+    words = " ".join(f"pvc/{name}" for name in together)
+    what = "claim" if len(names) == 1 else "claims"
+    command = f"kubectl ebs move -n {move.metadata.namespace} {words} --to-zone {zone}"
+    return (
+        f"pod {min(first.pods)} uses {what} {listed(names, 'and')} as well, in zone "
+        f"{listed(first.zones or ())}, and could not run in {zone}: move them together ({command}; "
+        "in a manifest, movedWith)"
+    )
+
+
+def _goes_to(other: VolumeMove, zone: str) -> bool:
+    return other.is_under_way and other.spec.to.zone == zone
+
+
+def notes(move: VolumeMove) -> list[str]:
+    """What the plan says of the claims that are moved with this one."""
+    names = move.spec.moved_with
+    if not names:
+        return []
+    what = "claim" if len(names) == 1 else "claims"
+    verb = "is" if len(names) == 1 else "are"
+    told = f"{what} {listed(names, 'and')} {verb} moved at the same time"
+    return [f"{told}: if one of the moves fails before the swap, all are undone"]
+
+
+def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | None:
+    """Whether a planned move waits until those that it is moved with are planned, too."""
+    for each in companions:
+        going = _partner(move, each)
+        if going is None and not _is_there(move, each):
+            return Await(f"it waits for a VolumeMove of claim {each.name}{_last(move, each)}")
+        if going is not None and going.told.phase == Phase.NEW:
+            return Await(f"it waits for the plan of VolumeMove {going.name}")
+    return None
+
+
+def before_stop(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
+    """Whether a move that has its warm snapshots waits until the others have theirs, too."""
+    text = "pods stop once VolumeMove {} has its snapshots, too"
+    return _together(move, companions, text, _may_stop)
+
+
+def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
+    """Whether a move that could swap waits until those that it is moved with can, too."""
+    text = "all is ready; it waits until VolumeMove {} is as far"
+    return _together(move, companions, text, _may_swap)
+
+
+def _together(
+    move: VolumeMove,
+    companions: Iterable[Companion],
+    text: str,
+    is_as_far: Callable[[VolumeMove], bool],
+) -> Await | Undo | None:
+    waits: Await | None = None
+    for each in companions:
+        going = _partner(move, each)
+        if going is None and not _is_there(move, each):
+            return Undo(f"claim {each.name} is not moved with it any more{_last(move, each)}")
+        if going is not None and not is_as_far(going):
+            waits = waits or Await(text.format(going.name))
+    return waits
+
+
+def before_return(move: VolumeMove, companions: Iterable[Companion]) -> Await | None:
+    """Whether the pods of a move that has swapped wait for other claims of theirs."""
+    for each in companions:
+        going = _partner(move, each)
+        if going is not None and going.told.phase not in _SWAPPED:
+            return Await(f"it waits until VolumeMove {going.name} has swapped its claim")
+    return None
+
+
+def _may_stop(other: VolumeMove) -> bool:
+    phase = other.told.phase
+    return phase not in _BEFORE_STOP or (phase == Phase.WARMING and other.told.ready)
+
+
+def _may_swap(other: VolumeMove) -> bool:
+    phase = other.told.phase
+    return phase in {Phase.SWAPPING, *_SWAPPED} or (other.told.ready and phase != Phase.WARMING)
+
+
+def _partner(move: VolumeMove, companion: Companion) -> VolumeMove | None:
+    """The move of the other claim that is under way and goes by this one."""
+    found = (e for e in companion.moves if e.is_under_way and _name_each_other(move, e))
+    return next(found, None)
+
+
+def _name_each_other(move: VolumeMove, other: VolumeMove) -> bool:
+    return move.spec.claim_name in other.spec.moved_with and other.spec.to == move.spec.to
+
+
+def _is_there(move: VolumeMove, companion: Companion) -> bool:
+    """Whether the other claim has what it was to get."""
+    if move.spec.to.zone and move.spec.to.zone in (companion.zones or ()):
+        return True
+    return any(
+        each.told.phase == Phase.DONE
+        and each.persistent_volume_name == companion.persistent_volume
+        and _name_each_other(move, each)
+        for each in companion.moves
+    )
+
+
+def _last(move: VolumeMove, companion: Companion) -> str:
+    """What became of the last one that went by this move, for the end of a sentence."""
+    ended = [
+        each
+        for each in companion.moves
+        if not each.spec.dry_run and not each.is_under_way and _name_each_other(move, each)
+    ]
+    if not ended:
+        return ""
+    last = max(ended, key=lambda each: each.told.phase_since)
+    return f" (VolumeMove {last.name} is {last.told.phase}: {last.told.message})"

@@ -1,0 +1,69 @@
+"""Read the other claims of the same pods, and those that a move is moved with, as they are now."""
+
+from collections.abc import Iterable, Sequence
+
+from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.together import companion_rules as rules
+from provisioner.controller.moving.together.companion_rules import Companion
+from provisioner.controller.shared.services import Services
+from provisioner.kube.client import find
+from provisioner.kube.resources import CLAIMS, PLACED_VOLUMES, VOLUME_MOVES
+from provisioner.model.pod import Pod
+from provisioner.model.volume_move import VolumeMove
+
+
+class Companions:
+    """Reads from the API server, as caches may be old. All raise ``KubeError``."""
+
+    def __init__(self, services: Services) -> None:
+        self._client = services.client
+
+    async def of_pods(self, move: VolumeMove, pods: Iterable[Pod]) -> list[Companion]:
+        """The other claims of pods; none are read for a move that stays in its zone."""
+        users: dict[str, list[str]] = {}
+        for pod in pods if move.spec.to.zone else ():
+            for key in pod.claim_keys:
+                if key != move.claim_key:
+                    users.setdefault(key.partition("/")[2], []).append(pod.name)
+        return await self._read(move, users)
+
+    async def before_begin(self, move: VolumeMove) -> Await | None:
+        """See ``companion_rules``."""
+        return rules.before_begin(move, await self._moved_with(move))
+
+    async def before_stop(self, move: VolumeMove) -> Await | Undo | None:
+        """See ``companion_rules``."""
+        return rules.before_stop(move, await self._moved_with(move))
+
+    async def before_swap(self, move: VolumeMove) -> Await | Undo | None:
+        """See ``companion_rules``."""
+        return rules.before_swap(move, await self._moved_with(move))
+
+    async def before_return(self, move: VolumeMove) -> Await | None:
+        """See ``companion_rules``."""
+        return rules.before_return(move, await self._moved_with(move))
+
+    async def _moved_with(self, move: VolumeMove) -> list[Companion]:
+        others = {name: [] for name in move.spec.moved_with if name != move.spec.claim_name}
+        return await self._read(move, others)
+
+    async def _read(self, move: VolumeMove, users: dict[str, list[str]]) -> list[Companion]:
+        if not users:
+            return []
+        namespace = move.metadata.namespace
+        moves = (await self._client.list(VOLUME_MOVES, namespace=namespace)).items
+        return [await self._companion(name, namespace, pods, moves) for name, pods in users.items()]
+
+    async def _companion(
+        self, name: str, namespace: str, pods: Sequence[str], moves: Sequence[VolumeMove]
+    ) -> Companion:
+        claim = await find(self._client, CLAIMS, name, namespace)
+        bound_to = claim.spec.volume_name if claim is not None else ""
+        volume = await find(self._client, PLACED_VOLUMES, bound_to) if bound_to else None
+        return Companion(
+            name=name,
+            persistent_volume=bound_to,
+            zones=volume.zones if volume is not None else None,
+            moves=[each for each in moves if each.spec.claim_name == name],
+            pods=pods,
+        )

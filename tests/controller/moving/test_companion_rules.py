@@ -1,0 +1,201 @@
+"""What becomes of the other claims of the same pods when one is moved."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.together import companion_rules as rules
+from provisioner.controller.moving.together.companion_rules import Companion
+from provisioner.model.volume_move import Phase, VolumeMove
+
+HERE, THERE = "us-east-1a", "us-east-1b"
+POD = ["web-0"]
+WITH_LOGS: dict[str, Any] = {"movedWith": ["logs"]}
+
+
+def a_move(claim: str = "data", phase: str = "", status: Any = None, **spec: Any) -> VolumeMove:
+    body = {
+        "metadata": {"name": f"{claim}-to-b", "namespace": "shop", "uid": f"uid-{claim}"},
+        "spec": {"claimName": claim, "to": {"zone": THERE}} | spec,
+        "status": {"phase": phase} | (status or {}),
+    }
+    return msgspec.convert(body, VolumeMove)
+
+
+def of_logs(phase: str = "", status: Any = None, **spec: Any) -> VolumeMove:
+    return a_move("logs", phase, status, **{"movedWith": ["data"]} | spec)
+
+
+def logs(*moves: VolumeMove, zone: str | None = HERE, **more: Any) -> Companion:
+    zones = frozenset({zone}) if zone else None
+    return Companion("logs", zones=zones, moves=moves, pods=POD, **more)
+
+
+# -- the plan
+
+
+def test_a_claim_that_would_stay_in_the_other_zone_is_named_with_the_way_to_move_both():
+    said = rules.left_behind(a_move(), [logs()], THERE)
+
+    assert said == (
+        f"pod web-0 uses claim logs as well, in zone {HERE}, and could not run in {THERE}: move "
+        f"them together (kubectl ebs move -n shop pvc/data pvc/logs --to-zone {THERE}; in a "
+        "manifest, movedWith)"
+    )
+
+
+@pytest.mark.parametrize(
+    "companion",
+    [
+        logs(zone=THERE),
+        logs(zone=None),
+        Companion("logs", zones=frozenset({HERE})),
+        logs(a_move("logs", "Held")),
+    ],
+    ids=["is there already", "can be anywhere", "no pod uses both", "is on its way there"],
+)
+def test_what_does_not_keep_the_pods_away_refuses_nothing(companion: Companion):
+    assert rules.left_behind(a_move(), [companion], THERE) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        a_move("logs", "Held", to={"zone": "us-east-1c"}),
+        a_move("logs", "Held", dryRun=True),
+        a_move("logs", "Aborted"),
+        a_move("logs", "Held", abort=True),
+    ],
+    ids=["to another zone", "a dry run", "undone", "being undone"],
+)
+def test_a_move_that_does_not_bring_the_other_claim_along_does_not_count(other: VolumeMove):
+    assert rules.left_behind(a_move(), [logs(other)], THERE) is not None
+
+
+def test_a_claim_that_is_moved_with_it_is_a_note_and_no_refusal():
+    move = a_move(**WITH_LOGS)
+
+    assert rules.left_behind(move, [logs()], THERE) is None
+    (note,) = rules.notes(move)
+    assert note.startswith("claim logs is moved at the same time")
+    assert rules.notes(a_move()) == []
+
+
+# -- none begins before all are planned
+
+
+@pytest.mark.parametrize(
+    ("moves", "says"),
+    [
+        ([], "it waits for a VolumeMove of claim logs"),
+        ([of_logs("")], "it waits for the plan of VolumeMove logs-to-b"),
+        ([of_logs("Planned", movedWith=[])], "it waits for a VolumeMove of claim logs"),
+        ([of_logs("Planned", to={"zone": HERE})], "it waits for a VolumeMove of claim logs"),
+        ([of_logs("Planned", dryRun=True)], "it waits for a VolumeMove of claim logs"),
+        (
+            [of_logs("Refused", {"message": "quota"})],
+            "it waits for a VolumeMove of claim logs (VolumeMove logs-to-b is Refused: quota)",
+        ),
+    ],
+)
+def test_a_planned_move_waits_for_those_that_go_with_it(moves: list[VolumeMove], says: str):
+    assert rules.before_begin(a_move(**WITH_LOGS), [logs(*moves)]) == Await(says)
+
+
+@pytest.mark.parametrize("phase", ["Planned", "Held", "Snapshotting", "Creating", "Swapping"])
+def test_it_begins_once_they_are_planned(phase: str):
+    assert rules.before_begin(a_move(**WITH_LOGS), [logs(of_logs(phase))]) is None
+
+
+def test_it_does_not_wait_for_a_claim_that_is_where_it_was_to_be():
+    assert rules.before_begin(a_move(**WITH_LOGS), [logs(zone=THERE)]) is None
+
+
+# -- pods stop once all have their warm snapshots
+
+
+@pytest.mark.parametrize(
+    ("other", "waits"),
+    [
+        (of_logs("Planned"), True),
+        (of_logs("Warming"), True),
+        (of_logs("Warming", {"ready": True}), False),
+        (of_logs("Held"), False),
+        (of_logs("Creating"), False),
+    ],
+)
+def test_a_small_claim_does_not_stop_pods_while_the_large_one_is_copied_first(
+    other: VolumeMove, waits: Any
+):
+    found = rules.before_stop(a_move(phase="Warming", **WITH_LOGS), [logs(other)])
+
+    assert isinstance(found, Await) is waits
+
+
+def test_what_is_ready_to_stop_pods_is_not_ready_to_swap():
+    warmed = of_logs("Warming", {"ready": True})
+
+    assert isinstance(rules.before_swap(a_move(**WITH_LOGS), [logs(warmed)]), Await)
+
+
+# -- none swaps before all could
+
+
+def test_of_two_that_are_ready_both_swap_and_none_before():
+    mine, ready = a_move(phase="Creating", **WITH_LOGS), {"ready": True}
+
+    waits = rules.before_swap(mine, [logs(of_logs("Creating"))])
+    assert waits == Await("all is ready; it waits until VolumeMove logs-to-b is as far")
+    assert rules.before_swap(mine, [logs(of_logs("Creating", ready))]) is None
+    for phase in (Phase.SWAPPING, Phase.CLEANING, Phase.DONE):
+        there = logs(of_logs(phase), zone=THERE if phase is Phase.DONE else HERE)
+        assert rules.before_swap(mine, [there]) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        of_logs("Aborting", {"ready": True}),
+        of_logs("Creating", {"ready": True}, abort=True),
+        of_logs("Aborted", {"message": "quota"}),
+    ],
+)
+def test_if_one_of_them_fails_the_others_are_undone(other: VolumeMove):
+    found = rules.before_swap(a_move(phase="Creating", **WITH_LOGS), [logs(other)])
+
+    assert isinstance(found, Undo)
+    assert found.message.startswith("claim logs is not moved with it any more (VolumeMove logs-to")
+
+
+def test_a_move_within_a_zone_goes_by_the_volume_that_the_other_claim_has():
+    to = {"to": {"encrypted": True}}
+    done = of_logs("Done", **to)
+    mine = a_move(phase="Creating", **WITH_LOGS, **to)
+
+    moved = logs(done, persistent_volume=done.persistent_volume_name)
+    assert rules.before_swap(mine, [moved]) is None
+    assert isinstance(rules.before_swap(mine, [logs(done, persistent_volume="other")]), Undo)
+
+
+def test_a_move_without_others_waits_for_nobody():
+    for ask in (rules.before_begin, rules.before_swap, rules.before_return):
+        assert ask(a_move(), []) is None
+
+
+# -- pods come back to all of their claims
+
+
+@pytest.mark.parametrize("phase", ["Creating", "Swapping"])
+def test_pods_do_not_come_back_while_another_claim_of_theirs_is_exchanged(phase: str):
+    found = rules.before_return(a_move(phase="Cleaning", **WITH_LOGS), [logs(of_logs(phase))])
+
+    assert isinstance(found, Await)
+
+
+@pytest.mark.parametrize("phase", ["Cleaning", "Done", "Aborting", "Aborted"])
+def test_pods_come_back_once_the_others_have_swapped_or_ended(phase: str):
+    found = rules.before_return(a_move(phase="Cleaning", **WITH_LOGS), [logs(of_logs(phase))])
+
+    assert found is None
