@@ -112,7 +112,7 @@ def test_what_is_under_way_has_time_and_no_more(monkeypatch: pytest.MonkeyPatch)
     began_s = NOW.s
 
     found = []
-    for passed_s in (0.0, LEAK_GRACE_S, LEAK_GRACE_S + 1):
+    for passed_s in (0.0, LEAK_GRACE_S - 1, LEAK_GRACE_S + 1):
         monkeypatch.setattr(NOW, "s", began_s + passed_s)
         found.append(len(world.oracle.wrong(at_rest=False)))
 
