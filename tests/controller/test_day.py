@@ -32,7 +32,7 @@ def test_a_day_of_troubles_loses_doubles_and_leaks_nothing_and_ends_as_it_began(
     assert len(found["hours"]) == HOURS
     assert found["leaders"] == 5  # three were killed, one lost its leases in the outage
     assert found["ended"] > VOLUMES * HOURS * 0.05 * 0.6
-    assert found["replaced"] >= 5
+    assert found["replaced"] >= 2
     assert sum(found["relists"].values()) >= 5
     unheard = ("CreateVolume lost", "CreateVolume hung", "AttachVolume lost", "DeleteVolume lost")
     assert any(each in found["failed"] for each in unheard)
