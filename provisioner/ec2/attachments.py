@@ -27,7 +27,7 @@ WINDOW_S = 0.05
 FRESH_FOR_S = 2.0
 # As long as aws-ebs-csi-driver remembers a name that it cannot explain.
 BAD_FOR_S = 3600.0
-_KEEP_S = 3600.0  # an instance that nothing happened on
+_KEEP_S = 3600.0  # an instance that nothing happened on, and when a name was freed
 _TIDY_EVERY_S = 600.0
 _LETTERS = ascii_lowercase
 DEVICE_NAMES: tuple[str, ...] = (
@@ -121,6 +121,7 @@ class DeviceBook:
         page.seen = in_use
 
     def _tidy(self, now: float) -> None:
+        """Forget what is long ago, or a node that lives for weeks has 127 names that were freed."""
         if now - self._tidied_at < _TIDY_EVERY_S:
             return
         self._tidied_at = now
@@ -129,6 +130,11 @@ class DeviceBook:
             for instance_id, page in self._pages.items()
             if page.by_volume or now - page.touched_at < _KEEP_S
         }
+        for page in self._pages.values():
+            if page.freed_at:
+                page.freed_at = {n: at for n, at in page.freed_at.items() if now - at < _KEEP_S}
+            if page.bad_until:
+                page.bad_until = {n: until for n, until in page.bad_until.items() if until > now}
 
 
 def choose_device_name(taken: Collection[str], freed_at_s: Mapping[str, float]) -> str | None:

@@ -44,7 +44,6 @@ _MESSAGE_MAX = 1024  # events.k8s.io refuses more
 _NAME_MAX = 230  # of 253, the rest is our suffix
 _NEVER_AGAIN = "being terminated"  # a namespace: 403 for good
 
-_V = TypeVar("_V")
 log = structlog.get_logger(__name__)
 
 
@@ -88,18 +87,21 @@ class Series:
 
 @dataclass(slots=True)
 class _Similar:
+    last_at: float
     messages: set[str] = field(default_factory=set)
-    last_at: float = 0.0
 
 
 @dataclass(slots=True)
 class _Bucket:
     tokens: float
-    at: float
+    last_at: float
+
+
+_V = TypeVar("_V", Series, _Similar, _Bucket)
 
 
 class Correlator:
-    """Decides about each record; remembers the last few thousand series.
+    """Decides about each record; remembers the last few thousand series, while that matters.
 
     Args:
         clock: wall clock, seconds since the epoch.
@@ -132,18 +134,18 @@ class Correlator:
             series = Series(
                 regarding, warning, reason, message, first_at=now, last_at=now, component=component
             )
-        _remember(self._series, key, series)
         series.count += 1
         series.last_at = now
+        _remember(self._series, key, series, _KEPT_S)
         series.message = f"{_COMBINED}{message}" if combined else message
         return series if self._may_write(about, now) else None
 
     def _is_one_of_many(self, group: object, message: str, now: float) -> bool:
         similar = self._similar.get(group)
         if similar is None or now - similar.last_at > SIMILAR_S:
-            similar = _Similar()
-        _remember(self._similar, group, similar)
+            similar = _Similar(now)
         similar.last_at = now
+        _remember(self._similar, group, similar, SIMILAR_S)
         is_one = message not in similar.messages and len(similar.messages) >= SIMILAR_MAX
         if not is_one:
             similar.messages.add(message)
@@ -153,10 +155,10 @@ class Correlator:
         bucket = self._buckets.get(about)
         if bucket is None:
             bucket = _Bucket(BURST, now)
-        _remember(self._buckets, about, bucket)
         # A wall clock may be set back; that must not take tokens away.
-        bucket.tokens = min(BURST, bucket.tokens + max(0.0, now - bucket.at) / REFILL_S)
-        bucket.at = now
+        bucket.tokens = min(BURST, bucket.tokens + max(0.0, now - bucket.last_at) / REFILL_S)
+        bucket.last_at = now
+        _remember(self._buckets, about, bucket, BURST * REFILL_S)
         if bucket.tokens < 1:
             return False
         bucket.tokens -= 1
@@ -374,8 +376,14 @@ def _timestamp(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _remember(memory: OrderedDict[object, _V], key: object, value: _V) -> None:
+def _remember(memory: OrderedDict[object, _V], key: object, value: _V, matters_s: float) -> None:
+    """Keep a value as the latest; forget the others that are too many, or do not matter any more.
+
+    client-go keeps them until they are too many: 6 MiB that a day fills.
+    """
     memory[key] = value
     memory.move_to_end(key)
-    if len(memory) > _REMEMBERED:
+    oldest = next(iter(memory.values()))
+    while len(memory) > _REMEMBERED or oldest.last_at < value.last_at - matters_s:
         memory.popitem(last=False)
+        oldest = next(iter(memory.values()))

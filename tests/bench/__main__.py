@@ -14,6 +14,7 @@ from provisioner.sandbox.binaries import ensure_binaries
 from provisioner.sandbox.commands import run_until_signal
 from provisioner.sandbox.workdir import work_folder
 from tests.bench import (
+    day,
     inspect_measure,
     memory,
     modify,
@@ -41,12 +42,14 @@ QUICK = 200
 CACHED = 5000
 INSPECTED = 10_000
 STANDING = 20_000
+A_DAY = 5_000
 AT_QUOTA = 300
 SNAPSHOTS = 200
 PARTS = (
     *("speed", "wait", "quota", "modify", "memory", "webhook", "flood", "node", "inspect"),
     *("growth", "scale"),
 )
+LONG = "day"  # takes a quarter of an hour, and no program but Python: only if it is asked for
 
 
 def _tell(text: str) -> None:
@@ -140,6 +143,10 @@ class Bench:
         """One controller in a large cluster."""
         self._results.scaled = await scale.measure(self._folder, self._binaries, volumes, _tell)
 
+    async def day(self, volumes: int) -> None:
+        """A simulated day, with all its troubles."""
+        self._results.day = await day.measure(volumes)
+
     async def _idle(self, made: World) -> None:
         made.ec2.control(reset_counts=True)
         await asyncio.sleep(IDLE_S)
@@ -151,7 +158,7 @@ def _cpu(phase: Phase) -> str:
 
 
 async def _measure(
-    bench: Bench, parts: set[str], count: int, repeat: int, volumes: int, *, quick: bool
+    bench: Bench, parts: set[str], count: int, repeat: int, volumes: int | None, *, quick: bool
 ) -> None:
     if "speed" in parts:
         await bench.speed(count, repeat)
@@ -173,19 +180,33 @@ async def _measure(
         await bench.inspect(count if quick else INSPECTED)
     if "growth" in parts and not quick:
         await bench.growth(GROWTH)
+    await _measure_large(bench, parts, volumes)
+
+
+async def _measure_large(bench: Bench, parts: set[str], volumes: int | None) -> None:
     if "scale" in parts:
-        await bench.scale(volumes)
+        await bench.scale(volumes or STANDING)
+    if LONG in parts:
+        await bench.day(volumes or A_DAY)
 
 
 @click.command(help=__doc__)
 @click.option("--quick", is_flag=True, help=f"N = {QUICK}, no cost against N; for development.")
 @click.option("--count", type=int, help="Objects in each phase; 1,000 without --quick.")
 @click.option("--repeat", default=3, help="Races of ours and the floor, in turns; medians count.")
-@click.option("--volumes", default=STANDING, help="Those of the large cluster, in scale.")
-@click.option("--only", multiple=True, type=click.Choice(PARTS), help="Some parts alone.")
+@click.option(
+    "--volumes", type=int, help=f"In scale ({STANDING:,} without), and in day ({A_DAY:,})."
+)
+@click.option("--only", multiple=True, type=click.Choice((*PARTS, LONG)), help="Some parts alone.")
 @click.option("--out", type=Path, default=Path("build/bench"), help="For table and plot.")
 def main(
-    *, quick: bool, count: int | None, repeat: int, volumes: int, only: tuple[str, ...], out: Path
+    *,
+    quick: bool,
+    count: int | None,
+    repeat: int,
+    volumes: int | None,
+    only: tuple[str, ...],
+    out: Path,
 ) -> None:
     """Run the bench."""
     binaries = ensure_binaries()

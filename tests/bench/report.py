@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from tests.bench import (
+    day,
     inspect_measure,
     modify_report,
     node_report,
@@ -24,6 +25,7 @@ from tests.bench.wait_measure import Waits
 from tests.bench.webhook_flood import Flooded
 from tests.bench.webhook_measure import Webhook
 from tests.bench.world import BARE, NULL, OURS, TOLD
+from tests.day.report import Found
 
 Runs = dict[str, list[list[Phase]]]  # by contestant, one list of phases a repetition
 
@@ -56,6 +58,7 @@ class Results:
     node: Node | None = None
     inspected: Inspected | None = None
     scaled: Scaled | None = None
+    day: Found | None = None
 
 
 def markdown(results: Results) -> str:
@@ -79,11 +82,19 @@ def markdown(results: Results) -> str:
         parts.append(node_report.markdown(results.node))
     if results.inspected is not None:
         parts.append(inspect_measure.markdown(results.inspected))
+    parts += _large(results)
+    return "\n\n".join([*parts, ELSEWHERE]) + "\n"
+
+
+def _large(results: Results) -> list[str]:
+    parts = []
     if results.scaled is not None:
         parts.append(scale_report.markdown(results.scaled))
+    if results.day is not None:
+        parts.append(day.markdown(results.day))
     if results.growth:
         parts.append(_growth(results.growth))
-    return "\n\n".join([*parts, ELSEWHERE]) + "\n"
+    return parts
 
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -21,6 +21,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.sandbox.api import Api
 from provisioner.sandbox.up import Sandbox
+from tests.day import contract
 
 FINALIZER = "ebs-provisioner.io/test"
 
@@ -135,6 +136,10 @@ async def test_a_watch_ends_with_a_bookmark(client: KubeClient, namespace: str) 
     await client.delete(CLAIMS, namespace, namespace="default")
 
     assert (kinds[0], kinds[-1]) == ("ADDED", "BOOKMARK")
+
+
+async def test_the_one_in_memory_answers_as_this_one(client: KubeClient) -> None:
+    assert await contract.answers(client, f"csi-{uuid.uuid4().hex}") == contract.EXPECTED
 
 
 async def hangs(_: object) -> None:

@@ -100,3 +100,31 @@ def test_instances_that_nothing_happens_on_are_forgotten(book: DeviceBook, clock
     book.reserve("i-new", "vol-1", ROOT)
 
     assert list(book._pages) == ["i-new"]
+
+
+def test_names_that_were_freed_long_ago_are_as_if_never_used(
+    book: DeviceBook, clock: Clock
+) -> None:
+    stays = book.reserve("i-1", "vol-stays", ROOT)
+    used = []
+    for number in range(100):
+        clock.now += 600
+        used.append(book.reserve("i-1", f"vol-{number}", ROOT))
+        book.release("i-1", f"vol-{number}")
+
+    assert stays not in used
+    assert used[:6] == list(DEVICE_NAMES[1:7])  # not used again within the hour
+    assert set(used) == set(DEVICE_NAMES[1:7])
+    assert len(book._pages["i-1"].freed_at) == 6
+
+
+def test_a_name_that_was_bad_is_forgotten_with_its_time(book: DeviceBook, clock: Clock) -> None:
+    book.reserve("i-1", "vol-1", ROOT)
+    book.mark_bad("i-1", DEVICE_NAMES[-1])
+    clock.now += BAD_FOR_S - 1
+    book.reserve("i-2", "vol-2", ROOT)
+    assert book._pages["i-1"].bad_until
+
+    clock.now += BAD_FOR_S
+    book.reserve("i-2", "vol-3", ROOT)
+    assert not book._pages["i-1"].bad_until

@@ -95,3 +95,24 @@ def test_only_so_many_objects_are_remembered(correlator: Correlator) -> None:
         fail(correlator, "no", Regarding("PersistentVolume", "v1", f"pv-{n}"))
 
     assert len(correlator._series) == len(correlator._buckets) == len(correlator._similar) == 4096
+
+
+def test_what_cannot_matter_any_more_is_forgotten(correlator: Correlator, clock: Clock) -> None:
+    for n in range(1000):
+        fail(correlator, "no", Regarding("PersistentVolume", "v1", f"pv-{n}"))
+        clock.now += 60
+
+    assert len(correlator._series) == 61  # an Event lives for an hour
+    assert len(correlator._similar) == SIMILAR_S / 60 + 1
+    assert len(correlator._buckets) == BURST * REFILL_S / 60 + 1  # then it is full again
+
+
+def test_an_object_that_fails_all_day_is_counted_all_day(
+    correlator: Correlator, clock: Clock
+) -> None:
+    for n in range(1000):
+        fail(correlator, "no", Regarding("PersistentVolume", "v1", f"pv-{n}"))
+        told = fail(correlator, "no")
+        clock.now += REFILL_S
+
+    assert told == "1000x no"

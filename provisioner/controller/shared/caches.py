@@ -46,6 +46,7 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotContent,
 )
 from provisioner.model.zone import Place, place_of
+from provisioner.tell_once import TellOnce
 
 _DISCOVER_AGAIN_S = 2.0
 _MISSING_AGAIN_S = 15.0
@@ -148,6 +149,7 @@ class Caches:
         # Served at the start: nothing is decided before these are full. Later ones delay nothing.
         self._first: tuple[Informer[Any], ...] = ()
         self._discovered = asyncio.Event()
+        self._told = TellOnce()  # why it is not known which kinds are served
         # Needed for every claim with Immediate binding, and hardly ever changed.
         self._places: frozenset[Place] | None = None
         self._without_region: frozenset[str] = frozenset()  # zones; found with the places
@@ -184,9 +186,11 @@ class Caches:
         try:
             served = await self._client.served()
         except KubeError as error:
-            log.warning("cannot ask the API server which kinds it serves", error=error.message)
+            if self._told.is_news("served", error.message):
+                log.warning("cannot ask the API server which kinds it serves", error=error.message)
             await asyncio.sleep(error.retry_after_s or again_s)
             return False
+        self._told.clear()
         for resource, informer in self._kinds.items():
             is_served = (resource.api_version, resource.plural) in served
             if is_served and informer not in self._served:

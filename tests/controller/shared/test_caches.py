@@ -18,6 +18,7 @@ from provisioner.kube.store import SLICE, Store
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim
+from provisioner.model.errors import KubeError, Reason
 from tests.builders import (
     DRIVER,
     UID,
@@ -165,6 +166,36 @@ async def test_a_kind_that_comes_later_is_followed_and_holds_nobody_up(
     assert while_listing
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+class AwayKube(SlowKube):
+    """Is away for so long, whenever it is asked what it serves."""
+
+    def __init__(self, *failures: str) -> None:
+        super().__init__(resources.EVENTS)
+        self.kinds = KINDS[:1]
+        self.failures = list(failures)
+
+    async def served(self) -> frozenset[tuple[str, str]]:
+        if self.failures and (failure := self.failures.pop(0)):
+            raise KubeError(Reason.UNREACHABLE, failure)
+        return await super().served()
+
+
+def test_an_api_server_that_is_away_at_the_start_is_told_of_once():
+    away, back = ["it is away"] * 300, ""
+
+    async def story(_: Clock) -> tuple[int, list[str]]:
+        kube = AwayKube(*away, back, *away, "it is broken")
+        caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
+        with capture_logs() as logs:
+            following = asyncio.create_task(caches.run())
+            await asyncio.sleep(36_000)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        return len(kube.failures), [line["error"] for line in logs if "cannot ask" in line["event"]]
+
+    assert in_virtual_time(story) == (0, ["it is away", "it is away", "it is broken"])
 
 
 async def test_a_snapshot_is_asked_for_in_its_own_namespace():

@@ -1,0 +1,37 @@
+"""``python -m tests.day --volumes 10000``: a day of a cluster's life in virtual time, as JSON."""
+
+import argparse
+import cProfile
+import json
+import pstats
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from tests.day import clocks
+
+
+def main() -> None:
+    """Live through a day."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--volumes", type=int, default=10_000)
+    parser.add_argument("--hours", type=float, default=24.0)
+    parser.add_argument("--stretch", action="store_true", help="one trouble of each kind")
+    parser.add_argument("--profile", type=Path, help="where to write what took the CPU")
+    given = parser.parse_args()
+    clocks.install()  # before anything of the product is imported
+    story = import_module("tests.day.story")
+    clocks.set_wall_clocks()
+    profile = cProfile.Profile()
+    if given.profile:
+        profile.enable()
+    result = story.live(given.volumes, given.hours, stretch=given.stretch)
+    if given.profile:
+        profile.disable()
+        with given.profile.open("w") as out:
+            pstats.Stats(profile, stream=out).sort_stats("tottime").print_stats(60)
+    json.dump(result, sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+"""Whether anything was lost, doubled or leaked: what EC2 has against what the API server has.
+
+It asks the account and the objects, never the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tests.day.api_server import ApiServer
+from tests.day.clocks import NOW
+from tests.day.cluster import ATTACHMENTS, CLAIMS, VOLUMES, Cluster
+from tests.day.documents import Json
+
+# A volume that nobody names is removed once it is 10 minutes old, by a sweep every 5 minutes that
+# takes its time; what is under way may take a while longer after a brown-out.
+LEAK_GRACE_S = 1800.0
+_UNDER_WAY_S = 1800.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A volume in EC2, and the instances on which it is attached."""
+
+    is_going: bool
+    attached_to: tuple[str, ...]
+
+
+class Volumes(Protocol):
+    """The account: ``made`` has the ids of all volumes there ever were, by persistent volume."""
+
+    made: dict[str, set[str]]
+
+    def shown(self) -> Mapping[str, Shown]:
+        """All volumes by their ids."""
+
+
+class Oracle:
+    """Looks at everything."""
+
+    def __init__(self, api: ApiServer, account: Volumes, cluster: Cluster) -> None:
+        self._api, self._account, self._cluster = api, account, cluster
+        self._there: Mapping[str, Shown] = {}
+        self._strange_since_s: dict[str, float] = {}
+
+    def wrong(self, *, at_rest: bool) -> list[str]:
+        """Sentences about what is wrong. ``at_rest``: nothing is under way, so nothing is excused."""
+        self._there = self._account.shown()
+        volumes = {each["metadata"]["name"]: each for each in self._api.all(VOLUMES)}
+        claims = {each["metadata"]["uid"]: each for each in self._api.all(CLAIMS)}
+        found = {
+            *self._lost(volumes, claims),
+            *self._doubled(),
+            *self._leaked(volumes),
+            *self._misplaced(volumes),
+        }
+        return self._sure(found, at_rest=at_rest)
+
+    def _sure(self, found: Collection[str], *, at_rest: bool) -> list[str]:
+        sure = set(self._doubled())
+        for each in list(self._strange_since_s):
+            if each not in found:
+                del self._strange_since_s[each]
+        for each in found:
+            since_s = self._strange_since_s.setdefault(each, NOW.s)
+            if at_rest or NOW.s - since_s > _UNDER_WAY_S:
+                sure.add(each)
+        return sorted(sure)
+
+    def _lost(self, volumes: dict[str, Json], claims: dict[str, Json]) -> Iterator[str]:
+        for name, each in volumes.items():
+            handle = each["spec"]["csi"]["volumeHandle"]
+            if handle not in self._there and not each["metadata"].get("deletionTimestamp"):
+                yield f"lost: {name} names {handle}, which EC2 does not have"
+        for uid, claim in claims.items():
+            key = f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
+            name = claim["spec"].get("volumeName")
+            volume = volumes.get(name or "")
+            if claim["status"].get("phase") == "Bound" and volume is None:
+                yield f"lost: {key} is Bound to {name}, which is not there"
+            elif volume is not None and volume["spec"]["claimRef"]["uid"] != uid:
+                yield f"lost: {name} of {key} is of another claim"
+        for life in self._cluster.lives.values():
+            if life.uid not in claims and not life.is_deleting:
+                yield f"lost: claim {life.key} itself"
+
+    def _doubled(self) -> Iterator[str]:
+        for name, ids in self._account.made.items():
+            if len(ids) > 1:
+                yield f"doubled: {name} had {sorted(ids)}"
+
+    def _leaked(self, volumes: dict[str, Json]) -> Iterator[str]:
+        named = {each["spec"]["csi"]["volumeHandle"] for each in volumes.values()}
+        for volume_id, shown in self._there.items():
+            if volume_id not in named and not shown.is_going:
+                yield f"leaked: {volume_id}, which no persistent volume names"
+        for name, volume in volumes.items():
+            if volume["spec"]["claimRef"]["uid"] not in self._cluster.lives:
+                yield f"leaked: {name}, whose claim is gone"
+
+    def _misplaced(self, volumes: dict[str, Json]) -> Iterator[str]:
+        wanted: dict[tuple[str, str], bool] = {}
+        for each in self._api.all(ATTACHMENTS):
+            volume = volumes.get(each["spec"]["source"]["persistentVolumeName"])
+            node = self._cluster.nodes.get(each["spec"]["nodeName"])
+            if volume is None or node is None:
+                yield f"misplaced: {each['metadata']['name']} names what is not there"
+                continue
+            handle = volume["spec"]["csi"]["volumeHandle"]
+            wanted[handle, node.instance_id] = bool(each["status"].get("attached"))
+        there = {
+            (volume_id, instance_id)
+            for volume_id, shown in self._there.items()
+            for instance_id in shown.attached_to
+        }
+        for handle, instance_id in sorted(there - wanted.keys()):
+            yield f"misplaced: {handle} is on {instance_id}, and nobody wants it there"
+        for (handle, instance_id), is_told in wanted.items():
+            if is_told and (handle, instance_id) not in there:
+                yield f"misplaced: {handle} is said to be on {instance_id}, and is not"
+            elif not is_told:
+                yield f"misplaced: {handle} is not on {instance_id} yet"
