@@ -41,6 +41,7 @@ class SourceStory(Story):
 
     async def furnish(self) -> None:
         self.volume_id = await asyncio.to_thread(self._make_volume)
+        await self.until("EC2 shows the volume", self.volumes)
         shared: Json = {
             "accessModes": ["ReadWriteOnce"],
             "storageClassName": self.slot.driver,
@@ -61,7 +62,6 @@ class SourceStory(Story):
             self.world.claims, {"metadata": {"name": self.name}, "spec": shared | wish}
         )
         await self.claim_when("Bound", lambda claim: claim["status"].get("phase") == "Bound")
-        await self.until("EC2 shows the volume", self.volumes)
 
     def named_volume(self) -> Json:
         """How the persistent volume names its volume."""
