@@ -81,7 +81,7 @@ def test_skopeo_copies_it(transport: str, built: Built, tmp_path: Path):
 
     assert copy.returncode == 0, copy.stderr
     manifest = (tmp_path / "copy" / "manifest.json").read_bytes()
-    assert len(json.loads(manifest)["layers"]) == 4
+    assert len(json.loads(manifest)["layers"]) == 5
 
 
 @pytest.fixture

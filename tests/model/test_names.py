@@ -10,7 +10,7 @@ from tests.test_layout import FILES, tree_of
 # Topology keys, ``topology.ebs.csi.aws.com/…``, are in ``model/zone.py``.
 KEY = re.compile(r"(?<![\w.])(?:ebs-provisioner\.io|ebs\.csi\.aws\.com)/")
 # Of a manifest and of the sandbox: no file of the product reads them.
-ELSEWHERE = {f"{names.OUR_PREFIX}{name}" for name in ("zone-guard", "sandbox-node")}
+ELSEWHERE = {f"{names.OUR_PREFIX}{name}" for name in ("zone-guard", "sandbox-node", "volume-move")}
 
 
 def spelt(tree: ast.Module) -> list[str]:
