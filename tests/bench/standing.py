@@ -11,9 +11,11 @@ from typing import Any
 from provisioner.model import tags
 from provisioner.model.claim import SELECTED_NODE
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.names import UNCLAIMED
-from provisioner.model.node_affinity import region_of
+from provisioner.model.names import INSTANCE_ID, MADE_FROM, PINNED_ZONE, UNCLAIMED
+from provisioner.model.node_affinity import REGION_LABEL, region_of
+from provisioner.model.persistent_volume import DELETION_SECRET_NAME, DELETION_SECRET_NAMESPACE
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
+from provisioner.model.zone import ZONE_LABEL
 
 Json = dict[str, Any]
 
@@ -22,6 +24,7 @@ CLASS = "ebs"
 _MADE = "2026-11-20T00:00:00Z"
 _TEAMS = 200
 _IMAGES = 20  # a kubelet tells 50 at most
+_IDENTITY = "1795494010535-9436-ebs.csi.aws.com"
 _OTHERS = 10**8  # the UID of a claim's volume is not that of the claim
 
 
@@ -156,6 +159,7 @@ def claim(n: int, nodes: int) -> Json:
         "pv.kubernetes.io/bind-completed": "yes",
         "pv.kubernetes.io/bound-by-controller": "yes",
         "volume.kubernetes.io/storage-provisioner": EBS_DRIVER,
+        PINNED_ZONE: f"{ZONES[n % len(ZONES)]}/{_uid(n)}",
     }
     size = {"storage": "10Gi"}
     return {
@@ -195,7 +199,12 @@ def persistent_volume(n: int) -> Json:
         "metadata": _meta(
             volume_name(n),
             _OTHERS + n,
-            annotations={"pv.kubernetes.io/provisioned-by": EBS_DRIVER},
+            labels={ZONE_LABEL: zone, REGION_LABEL: region_of(zone)},
+            annotations={
+                "pv.kubernetes.io/provisioned-by": EBS_DRIVER,
+                DELETION_SECRET_NAME: "",
+                DELETION_SECRET_NAMESPACE: "",
+            },
             finalizers=[
                 "external-provisioner.volume.kubernetes.io/finalizer",
                 "kubernetes.io/pv-protection",
@@ -211,8 +220,14 @@ def persistent_volume(n: int) -> Json:
                 "namespace": _team(n),
                 "name": claim_name(n),
                 "uid": _uid(n),
+                "resourceVersion": "1",
             },
-            "csi": {"driver": EBS_DRIVER, "fsType": "ext4", "volumeHandle": volume_id(n)},
+            "csi": {
+                "driver": EBS_DRIVER,
+                "fsType": "ext4",
+                "volumeHandle": volume_id(n),
+                "volumeAttributes": {"storage.kubernetes.io/csiProvisionerIdentity": _IDENTITY},
+            },
             "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [term]}]}},
             "persistentVolumeReclaimPolicy": "Delete",
             "storageClassName": CLASS,
@@ -224,6 +239,11 @@ def persistent_volume(n: int) -> Json:
 
 def attachment(n: int, nodes: int) -> Json:
     """Of volume n, attached."""
+    told = {
+        "devicePath": "/dev/xvdaa",
+        INSTANCE_ID: instance_id(n % nodes),
+        MADE_FROM: "blank",
+    }
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "VolumeAttachment",
@@ -241,7 +261,7 @@ def attachment(n: int, nodes: int) -> Json:
             "nodeName": node_name(n % nodes),
             "source": {"persistentVolumeName": volume_name(n)},
         },
-        "status": {"attached": True, "attachmentMetadata": {"devicePath": "/dev/xvdaa"}},
+        "status": {"attached": True, "attachmentMetadata": told},
     }
 
 

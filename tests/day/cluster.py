@@ -20,7 +20,6 @@ from tests.bench.standing import ZONES, Standing
 from tests.day.api_server import ApiServer, key_of
 from tests.day.clocks import NOW, wall_clock
 from tests.day.documents import Json
-from tests.day.dress import dress, dress_attachment
 
 if TYPE_CHECKING:
     from tests.day.account import Account
@@ -121,7 +120,6 @@ class Cluster:
         for n in range(there.volumes):
             claim, volume = standing.claim(n, there.nodes), standing.persistent_volume(n)
             ec2 = there.volume(n, cluster_id)
-            dress(claim, volume, ec2.zone)
             for each in (claim, volume):
                 del each["metadata"]["managedFields"]
             api.load(CLAIMS, claim)
@@ -134,7 +132,6 @@ class Cluster:
             if is_held:
                 body = standing.attachment(n, there.nodes)
                 del body["metadata"]["managedFields"]
-                dress_attachment(body, standing.instance_id(n % there.nodes))
                 api.load(ATTACHMENTS, body)
                 self._settle_on(life, body["spec"]["nodeName"], body["metadata"]["name"])
         api.hook(VOLUMES, self._volume)
