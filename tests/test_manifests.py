@@ -363,3 +363,16 @@ def test_each_policy_is_about_the_account_is_bound_and_denies():
         assert condition["expression"] == f'request.userInfo.username == "{account}"'
         assert policy["spec"]["failurePolicy"] == "Fail"
         assert bindings[policy["metadata"]["name"]]["spec"]["validationActions"] == ["Deny"]
+
+
+def test_what_webhooks_add_to_a_pod_that_copies_is_forbidden_so_that_a_plan_tells_it():
+    text = (MANIFESTS / "volume-moves" / "policy.yaml").read_text()
+    (policy,) = [
+        each
+        for each in yaml.safe_load_all(text)
+        if each["metadata"]["name"] == "ebs-provisioner-controller-on-copies"
+        and each["kind"] == "ValidatingAdmissionPolicy"
+    ]
+
+    # Without it, the API server answers Invalid, which Copier.why_not does not take for an answer.
+    assert {each["reason"] for each in policy["spec"]["validations"]} == {"Forbidden"}

@@ -360,55 +360,70 @@ def on_pods() -> Iterator[Write]:
     yield writes(ACCEPTED, "changes the image of", image, ADMINISTRATOR)
 
 
-def on_copies() -> Iterator[Write]:
-    def creates(answer: Answer, what: str, body: Json, account: str = MOVER) -> Write:
-        return Write(answer, account, f"creates {what}", pods_of(NAME), body, "POST")
+def creates_pod(answer: Answer, what: str, body: Json, account: str = MOVER) -> Write:
+    return Write(answer, account, f"creates {what}", pods_of(NAME), body, "POST")
 
+
+def having(**changed: Any) -> Json:
+    """The pod that copies, with another spec."""
+    body = a_copy()
+    return body | {"spec": body["spec"] | changed}
+
+
+def on_copies() -> Iterator[Write]:
     def named(**changed: Any) -> Json:
         body = a_copy()
         return body | {"metadata": body["metadata"] | changed}
 
-    def having(**changed: Any) -> Json:
-        body = a_copy()
-        return body | {"spec": body["spec"] | changed}
-
-    def running(**changed: Any) -> Json:
-        return having(containers=[container | changed])
-
-    def allowed(**changed: Any) -> Json:
-        return running(securityContext=container["securityContext"] | changed)
-
-    spec = a_copy()["spec"]
-    [container], volumes = spec["containers"], spec["volumes"]
-    yield creates(ACCEPTED, "a pod that copies files", a_copy())
-    # API servers write it into pods whose containers can be resized.
-    resized = running(resizePolicy=[{"resourceName": "cpu", "restartPolicy": "NotRequired"}])
-    yield creates(ACCEPTED, "a copy with a resizePolicy", resized)
-    yield creates(REFUSED, "a copy without an owner", named(ownerReferences=[]))
-    yield creates(REFUSED, "a copy of a Namespace", named(ownerReferences=[OWNER | {"uid": "new"}]))
-    yield creates(REFUSED, "a copy of another move", named(name="move-another"))
+    volumes = a_copy()["spec"]["volumes"]
+    yield creates_pod(ACCEPTED, "a pod that copies files", a_copy())
+    yield creates_pod(REFUSED, "a copy without an owner", named(ownerReferences=[]))
+    yield creates_pod(
+        REFUSED, "a copy of a Namespace", named(ownerReferences=[OWNER | {"uid": "new"}])
+    )
+    yield creates_pod(REFUSED, "a copy of another move", named(name="move-another"))
     for field in ("hostIPC", "hostNetwork", "hostPID"):
-        yield creates(REFUSED, f"a copy with {field}", having(**{field: True}))
+        yield creates_pod(REFUSED, f"a copy with {field}", having(**{field: True}))
     other: Json = {"name": "other", "image": "evil"}
-    yield creates(REFUSED, "a copy that is prepared", having(initContainers=[other]))
-    yield creates(INVALID, "a copy that is debugged", having(ephemeralContainers=[other]))
-    yield creates(REFUSED, "a copy on a node", having(nodeName=NAME))
-    yield creates(REFUSED, "a copy with a token", having(automountServiceAccountToken=True))
+    yield creates_pod(REFUSED, "a copy that is prepared", having(initContainers=[other]))
+    yield creates_pod(INVALID, "a copy that is debugged", having(ephemeralContainers=[other]))
+    yield creates_pod(REFUSED, "a copy on a node", having(nodeName=NAME))
+    yield creates_pod(REFUSED, "a copy with a token", having(automountServiceAccountToken=True))
     for kind, source in {
         "a node's directory": HOST_PATH,
         "a Secret": {"secret": {"secretName": "password"}},
         "another claim": {"persistentVolumeClaim": {"claimName": NAME}},
     }.items():
         given = having(volumes=[*volumes, {"name": "more", **source}])
-        yield creates(REFUSED, f"a copy with {kind}", given)
+        yield creates_pod(REFUSED, f"a copy with {kind}", given)
         instead = having(volumes=[{"name": "from", **source}, volumes[1]])
-        yield creates(REFUSED, f"a copy of {kind}", instead)
+        yield creates_pod(REFUSED, f"a copy of {kind}", instead)
     unconfined = having(securityContext={"seccompProfile": {"type": "Unconfined"}})
-    yield creates(REFUSED, "a copy that may call anything", unconfined)
+    yield creates_pod(REFUSED, "a copy that may call anything", unconfined)
+    yield creates_pod(
+        ACCEPTED, "any pod", SPECIMENS[POD] | {"metadata": {"name": "any"}}, ADMINISTRATOR
+    )
 
-    yield creates(REFUSED, "a copy beside a program", having(containers=[container, other]))
+    yield Write(ACCEPTED, MOVER, "deletes a pod that copies files", COPY, None, "DELETE")
+    yield Write(REFUSED, MOVER, "deletes any pod", POD, None, "DELETE")
+    yield Write(ACCEPTED, ADMINISTRATOR, "deletes any pod", POD, None, "DELETE")
+
+
+def on_programs_of_copies() -> Iterator[Write]:
+    def running(**changed: Any) -> Json:
+        return having(containers=[container | changed])
+
+    def allowed(**changed: Any) -> Json:
+        return running(securityContext=container["securityContext"] | changed)
+
+    [container] = a_copy()["spec"]["containers"]
+    other: Json = {"name": "other", "image": "evil"}
+    # Some versions of the API server write it into all pods (kubernetes/kubernetes#116119).
+    resized = running(resizePolicy=[{"resourceName": "cpu", "restartPolicy": "NotRequired"}])
+    yield creates_pod(ACCEPTED, "a copy with a resizePolicy", resized)
+    yield creates_pod(REFUSED, "a copy beside a program", having(containers=[container, other]))
     runs = {"exec": {"command": ["sh"]}}
-    for what, changed in {
+    programs: dict[str, Json] = {
         "other arguments": {"args": ["controller"]},
         "a command": {"command": ["sh"]},
         "a variable": {"env": [{"name": "LD_PRELOAD", "value": "/from/evil.so"}]},
@@ -420,19 +435,13 @@ def on_copies() -> Iterator[Write]:
             f"a {kind}Probe": {f"{kind}Probe": runs}
             for kind in ("liveness", "readiness", "startup")
         },
-    }.items():
-        yield creates(REFUSED, f"a copy with {what}", running(**changed))
+    }
+    for what, changed in programs.items():
+        yield creates_pod(REFUSED, f"a copy with {what}", running(**changed))
     privileged = allowed(privileged=True, allowPrivilegeEscalation=True)
-    yield creates(REFUSED, "a privileged copy", privileged)
+    yield creates_pod(REFUSED, "a privileged copy", privileged)
     capable = allowed(capabilities={"add": ["NET_ADMIN"], "drop": ["ALL"]})
-    yield creates(REFUSED, "a copy with another capability", capable)
-    yield creates(
-        ACCEPTED, "any pod", SPECIMENS[POD] | {"metadata": {"name": "any"}}, ADMINISTRATOR
-    )
-
-    yield Write(ACCEPTED, MOVER, "deletes a pod that copies files", COPY, None, "DELETE")
-    yield Write(REFUSED, MOVER, "deletes any pod", POD, None, "DELETE")
-    yield Write(ACCEPTED, ADMINISTRATOR, "deletes any pod", POD, None, "DELETE")
+    yield creates_pod(REFUSED, "a copy with another capability", capable)
 
 
 def of_the_webhook() -> Iterator[Write]:
@@ -466,5 +475,6 @@ WRITES = [
     *on_requests(),
     *on_pods(),
     *on_copies(),
+    *on_programs_of_copies(),
     *of_the_webhook(),
 ]
