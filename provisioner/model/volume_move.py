@@ -114,7 +114,7 @@ STAGES: Mapping[Phase, Stage] = {
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
 # In these, new pods that use the claim are held back.
-HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING})
+HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.COPYING, Phase.SWAPPING})
 # From these, the claim still has its old volume whatever becomes of the move.
 ABORTABLE = frozenset(
     {
