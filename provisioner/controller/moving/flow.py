@@ -151,7 +151,7 @@ class Mover:
         phase = move.phase
         if move.told.source is not None and move.told.source.driver != self._driver:
             return SETTLED
-        if move.is_to_end and phase in ABORTABLE:
+        if move.is_to_end and phase in ABORTABLE and not move.is_promised:
             if phase is Phase.PLANNED:
                 await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
                 return AGAIN
