@@ -92,7 +92,7 @@ class MoveSnapshots:
         rests = True
         turns.begin(source.volume_id)
         try:
-            taken = await self._snapshots.create(_request(move, source, mark))
+            taken = await self._snapshots.create(_request(move, source, mark), patient=True)
         except StorageError as error:
             rests = rests_after(error)
             if error.outcome is not Outcome.UNKNOWN:
@@ -124,7 +124,7 @@ class MoveSnapshots:
         Raises:
             StorageError: EC2 refuses it, or its answer was lost.
         """
-        return await self._snapshots.delete(snapshot_id)
+        return await self._snapshots.delete(snapshot_id, patient=True)
 
     async def delete_known(self, move: VolumeMove) -> None:
         """Delete the snapshots that the move names: all there are, once it is in Swapping.

@@ -32,7 +32,8 @@ class NewSnapshots:
         self.looks += 1
         return [each for each in self.shown if each.tags[key] in values]
 
-    async def delete(self, snapshot_id: str) -> bool:
+    async def delete(self, snapshot_id: str, *, patient: bool) -> bool:
+        assert patient, "the deletions of others go first"
         there = [each for each in self.shown if each.snapshot_id == snapshot_id]
         self.shown = [each for each in self.shown if each not in there]
         return bool(there)

@@ -48,7 +48,8 @@ class FakeEc2:
     async def volume(self, _: str) -> Volume:
         return replace(a_volume(), attachments=self.attachments)
 
-    async def create(self, request: SnapshotRequest) -> EbsSnapshot:
+    async def create(self, request: SnapshotRequest, *, patient: bool) -> EbsSnapshot:
+        assert patient, "the snapshots of others go first"
         if self.refusal is not None and self.refusal.outcome is not Outcome.UNKNOWN:
             raise self.refusal
         number = len(self.taken) + 1
