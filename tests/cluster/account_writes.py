@@ -9,7 +9,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import msgspec
+
+from provisioner.controller.moving.copying_rules import pod_body
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.volume_move import VolumeMove
 from tests.cluster.accounts import CONTROLLER, WEBHOOK
 from tests.cluster.hands import ATTACHMENTS, PVS, claims_of, pods_of
 from tests.cluster.static import ZONE, pinned
@@ -33,6 +37,7 @@ CLAIM = f"{claims_of(NAME)}/{NAME}"
 ATTACHMENT = f"{ATTACHMENTS}/{NAME}"
 SNAPSHOT, CONTENT = f"{SNAPSHOTS}/{NAME}", f"{CONTENTS}/{NAME}"
 POD = f"{pods_of(NAME)}/{NAME}"
+COPY = f"{pods_of(NAME)}/move-there"
 GATE, HELD = "ebs-provisioner.io/volume-move", "ebs-provisioner.io/held-for-move"
 
 EBS: Json = {"driver": EBS_DRIVER, "volumeHandle": "vol-0123"}
@@ -85,6 +90,18 @@ def taint(key: str, effect: str = "NoSchedule") -> Json:
     return {"key": key, "effect": effect}
 
 
+def a_copy(uid: str = "new") -> Json:
+    """The pod that the controller creates to copy files."""
+    move = {"metadata": {"namespace": NAME, "name": NAME, "uid": uid}}
+    return pod_body(msgspec.convert(move, VolumeMove), "copy:1")
+
+
+def a_kept_copy() -> Json:
+    """One that is there. Its VolumeMove is not: the garbage collector deletes it at once."""
+    body = a_copy("there")
+    return body | {"metadata": body["metadata"] | FINALIZER["metadata"]}
+
+
 SPECIMENS: dict[str, Json] = {
     NODE: {
         "metadata": {"name": NAME, "labels": {FOREIGN: "1"}, "annotations": {FOREIGN: "1"}},
@@ -127,6 +144,7 @@ SPECIMENS: dict[str, Json] = {
             "containers": [{"name": "main", "image": "main"}],
         },
     },
+    COPY: a_kept_copy(),
     SNAPSHOT: {
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": "VolumeSnapshot",
@@ -342,6 +360,81 @@ def on_pods() -> Iterator[Write]:
     yield writes(ACCEPTED, "changes the image of", image, ADMINISTRATOR)
 
 
+def on_copies() -> Iterator[Write]:
+    def creates(answer: Answer, what: str, body: Json, account: str = MOVER) -> Write:
+        return Write(answer, account, f"creates {what}", pods_of(NAME), body, "POST")
+
+    def named(**changed: Any) -> Json:
+        body = a_copy()
+        return body | {"metadata": body["metadata"] | changed}
+
+    def having(**changed: Any) -> Json:
+        body = a_copy()
+        return body | {"spec": body["spec"] | changed}
+
+    def running(**changed: Any) -> Json:
+        return having(containers=[container | changed])
+
+    def allowed(**changed: Any) -> Json:
+        return running(securityContext=container["securityContext"] | changed)
+
+    spec = a_copy()["spec"]
+    [container], volumes = spec["containers"], spec["volumes"]
+    yield creates(ACCEPTED, "a pod that copies files", a_copy())
+    # API servers write it into pods whose containers can be resized.
+    resized = running(resizePolicy=[{"resourceName": "cpu", "restartPolicy": "NotRequired"}])
+    yield creates(ACCEPTED, "a copy with a resizePolicy", resized)
+    yield creates(REFUSED, "a copy without an owner", named(ownerReferences=[]))
+    yield creates(REFUSED, "a copy of a Namespace", named(ownerReferences=[OWNER | {"uid": "new"}]))
+    yield creates(REFUSED, "a copy of another move", named(name="move-another"))
+    for field in ("hostIPC", "hostNetwork", "hostPID"):
+        yield creates(REFUSED, f"a copy with {field}", having(**{field: True}))
+    other: Json = {"name": "other", "image": "evil"}
+    yield creates(REFUSED, "a copy that is prepared", having(initContainers=[other]))
+    yield creates(INVALID, "a copy that is debugged", having(ephemeralContainers=[other]))
+    yield creates(REFUSED, "a copy on a node", having(nodeName=NAME))
+    yield creates(REFUSED, "a copy with a token", having(automountServiceAccountToken=True))
+    for kind, source in {
+        "a node's directory": HOST_PATH,
+        "a Secret": {"secret": {"secretName": "password"}},
+        "another claim": {"persistentVolumeClaim": {"claimName": NAME}},
+    }.items():
+        given = having(volumes=[*volumes, {"name": "more", **source}])
+        yield creates(REFUSED, f"a copy with {kind}", given)
+        instead = having(volumes=[{"name": "from", **source}, volumes[1]])
+        yield creates(REFUSED, f"a copy of {kind}", instead)
+    unconfined = having(securityContext={"seccompProfile": {"type": "Unconfined"}})
+    yield creates(REFUSED, "a copy that may call anything", unconfined)
+
+    yield creates(REFUSED, "a copy beside a program", having(containers=[container, other]))
+    runs = {"exec": {"command": ["sh"]}}
+    for what, changed in {
+        "other arguments": {"args": ["controller"]},
+        "a command": {"command": ["sh"]},
+        "a variable": {"env": [{"name": "LD_PRELOAD", "value": "/from/evil.so"}]},
+        "the variables of a Secret": {"envFrom": [{"secretRef": {"name": "password"}}]},
+        "a hook at its start": {"lifecycle": {"postStart": runs}},
+        "a hook at its end": {"lifecycle": {"preStop": runs}},
+        "a port of the node": {"ports": [{"containerPort": 80, "hostPort": 80}]},
+        **{
+            f"a {kind}Probe": {f"{kind}Probe": runs}
+            for kind in ("liveness", "readiness", "startup")
+        },
+    }.items():
+        yield creates(REFUSED, f"a copy with {what}", running(**changed))
+    privileged = allowed(privileged=True, allowPrivilegeEscalation=True)
+    yield creates(REFUSED, "a privileged copy", privileged)
+    capable = allowed(capabilities={"add": ["NET_ADMIN"], "drop": ["ALL"]})
+    yield creates(REFUSED, "a copy with another capability", capable)
+    yield creates(
+        ACCEPTED, "any pod", SPECIMENS[POD] | {"metadata": {"name": "any"}}, ADMINISTRATOR
+    )
+
+    yield Write(ACCEPTED, MOVER, "deletes a pod that copies files", COPY, None, "DELETE")
+    yield Write(REFUSED, MOVER, "deletes any pod", POD, None, "DELETE")
+    yield Write(ACCEPTED, ADMINISTRATOR, "deletes any pod", POD, None, "DELETE")
+
+
 def of_the_webhook() -> Iterator[Write]:
     def writes(answer: Answer, what: str, body: Json, account: str = WEBHOOK) -> Write:
         return Write(answer, account, what, VOLUME, body)
@@ -367,4 +460,11 @@ def of_the_webhook() -> Iterator[Write]:
     yield writes(ACCEPTED, "grows a volume", grown | notes(a="b"), ADMINISTRATOR)
 
 
-WRITES = [*on_nodes(), *on_volumes(), *on_requests(), *on_pods(), *of_the_webhook()]
+WRITES = [
+    *on_nodes(),
+    *on_volumes(),
+    *on_requests(),
+    *on_pods(),
+    *on_copies(),
+    *of_the_webhook(),
+]

@@ -189,12 +189,13 @@ def _policies_of_moves() -> list[Json]:
 
 def _more_rights() -> list[Json]:
     found = [each for right in GROUPS.values() for each in _right(*right)]
-    return found + _right(f"{NAME}-pods", "", "pods", "patch", to=GROUPS[MOVER][0])
+    verbs = ("create", "delete", "patch")
+    return found + _right(f"{NAME}-pods", "", "pods", *verbs, to=GROUPS[MOVER][0])
 
 
-def _right(name: str, api_group: str, resource: str, verb: str, *, to: str = "") -> list[Json]:
+def _right(name: str, api_group: str, resource: str, *verbs: str, to: str = "") -> list[Json]:
     group = "rbac.authorization.k8s.io"
-    rule = {"apiGroups": [api_group], "resources": [resource], "verbs": [verb]}
+    rule = {"apiGroups": [api_group], "resources": [resource], "verbs": [*verbs]}
     return [
         {"kind": "ClusterRole", "metadata": {"name": name}, "rules": [rule]},
         {
