@@ -408,7 +408,7 @@ def on_copies() -> Iterator[Write]:
 
     yield creates(REFUSED, "a copy beside a program", having(containers=[container, other]))
     runs = {"exec": {"command": ["sh"]}}
-    for what, changed in {
+    others: dict[str, Json] = {
         "other arguments": {"args": ["controller"]},
         "a command": {"command": ["sh"]},
         "a variable": {"env": [{"name": "LD_PRELOAD", "value": "/from/evil.so"}]},
@@ -420,7 +420,8 @@ def on_copies() -> Iterator[Write]:
             f"a {kind}Probe": {f"{kind}Probe": runs}
             for kind in ("liveness", "readiness", "startup")
         },
-    }.items():
+    }
+    for what, changed in others.items():
         yield creates(REFUSED, f"a copy with {what}", running(**changed))
     privileged = allowed(privileged=True, allowPrivilegeEscalation=True)
     yield creates(REFUSED, "a privileged copy", privileged)
