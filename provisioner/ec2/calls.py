@@ -146,6 +146,7 @@ class Ec2Calls:
         params: Mapping[str, Any],
         *,
         background: bool = False,
+        patient: bool = False,
         gate: Gate | None = None,
         turn: Turn | None = None,
     ) -> dict[str, Any]:
@@ -155,6 +156,7 @@ class Ec2Calls:
             action: such as "AttachVolume".
             params: as boto3 takes them; they are not validated.
             background: queue behind every call that a user waits for.
+            patient: the same, and leave some tokens to these (see ``Limiter``).
             gate: called after the limiter has granted the call and right before it is sent; what it
                 raises is raised, and nothing is sent. If it is to be awaited it has 90 seconds,
                 and is called again if there is no thread to send within five more.
@@ -167,8 +169,7 @@ class Ec2Calls:
             Ec2Error: refused, or (a change) its reply lost, or (a read) lost several times; or not
                 sent: (TIMED_OUT) the gate took too long, (NOT_LEADING) it is ours no longer.
         """
-        urgency = _URGENCIES.get(action, Urgency.NORMAL)
-        urgency = Urgency.BACKGROUND if background else urgency
+        urgency = _urgency(action, background=background, patient=patient)
         again = iter(READ_AGAIN_S)
         while True:
             try:
@@ -351,6 +352,12 @@ class Ec2Calls:
             refusal = Ec2Error(Reason.TIMED_OUT, message, action=action)
         if refusal is not None:
             raise refusal
+
+
+def _urgency(action: str, *, background: bool, patient: bool) -> Urgency:
+    if background:
+        return Urgency.BACKGROUND
+    return Urgency.PATIENT if patient else _URGENCIES.get(action, Urgency.NORMAL)
 
 
 def _too_long(action: str) -> Ec2Error:

@@ -11,6 +11,10 @@ first come first served, over all actions: while threads are short, a detach tha
 for goes before an attach, that before a deletion, and all before background work. A token is taken
 only when there is a thread too, so that nothing is on its way when a throttle closes the bucket.
 
+Patient callers, those of moves, come by hundreds, and each can wait. They go after all whose users
+wait, leave ``RESERVE`` tokens of each bucket to these, and never try whether a quota is raised: a
+throttle would cost others their turn.
+
 A call whose last check has to wait steps aside with its token: its thread goes to
 others meanwhile. At most a burst of one action is aside at a time, which EC2 takes at once when the
 looks are over.
@@ -116,6 +120,9 @@ LOWEST = 0.05  # of the starting rate: other users of the account may leave us l
 # EC2's bucket is empty when it throttles, and calls take 100 to 400 ms to arrive: some tokens are
 # left to refill there, or jitter alone would throttle a caller that keeps to the exact rate.
 CUSHION = 2.0
+# So many tokens of a bucket are left by patient callers: a second's worth of creates, so that who
+# comes now and then need not wait even the 0.2 s for the next token.
+RESERVE = 5.0
 _STEP_S = 0.1  # of the rate's integration while it changes
 
 
@@ -174,12 +181,15 @@ class Bucket:
             -rate.burst
         )  # calls sent beyond what the starting quota would have allowed by now
 
-    def advance(self, now: float, *, hungry: bool, hint: float = 1.0) -> None:
+    def advance(
+        self, now: float, *, hungry: bool, patient: bool = False, hint: float = 1.0
+    ) -> None:
         """Let time pass.
 
         Args:
             now: a monotonic clock, in seconds.
             hungry: whether callers have been waiting for tokens since the last call.
+            patient: all of them are patient, so the rate goes no higher than where it started.
             hint: ``raised`` of other actions; how far the first probe goes.
         """
         while (left := now - self._updated_at) > 0:
@@ -188,7 +198,7 @@ class Bucket:
             self.tokens = min(self.tokens + step * self.per_s, self.most)
             if self.probing:
                 self._beyond = max(self._beyond - step * self._start_per_s, -self._burst)
-            if hungry:
+            if hungry and not (patient and (self.probing or self.per_s >= self._start_per_s)):
                 self._raise(step, hint)
 
     @property
@@ -200,9 +210,9 @@ class Bucket:
         """Whether a throttle has voided the token that was taken then."""
         return taken_at <= self._decreased_at
 
-    def has_token(self) -> bool:
+    def has_token(self, *, patient: bool = False) -> bool:
         """Whether a call may be sent now."""
-        return self.tokens >= 1.0 - 1e-9
+        return self.tokens >= self._needed(patient=patient) - 1e-9
 
     def take(self) -> bool:
         """Take a token if there is one."""
@@ -220,9 +230,13 @@ class Bucket:
             self.tokens += 1.0
         self._beyond -= 1.0
 
-    def ready_in_s(self) -> float:
+    def ready_in_s(self, *, patient: bool = False) -> float:
         """Seconds until there is a token at the present rate."""
-        return max(0.0, (1.0 - self.tokens) / self.per_s)
+        return max(0.0, (self._needed(patient=patient) - self.tokens) / self.per_s)
+
+    def _needed(self, *, patient: bool) -> float:
+        """The tokens that must be there; no more than there ever are."""
+        return min(1.0 + RESERVE, self.most) if patient else 1.0
 
     def throttled(self, sent_at: float, now: float) -> None:
         """EC2 refused a call that was sent at ``sent_at``.
@@ -271,7 +285,8 @@ class Urgency(IntEnum):
     RELEASE = 0  # detach: another attach may be waiting for what it frees
     NORMAL = 1
     DELETION = 2  # a namespace's thousand deletions must not keep a pod from starting
-    BACKGROUND = 3  # sweeps, looks for nobody in particular
+    PATIENT = 3  # moves: they leave some tokens to all of the above
+    BACKGROUND = 4  # sweeps, looks for nobody in particular
 
 
 # So long a last look counts while its call waits for a thread; then it is taken again.
@@ -329,6 +344,12 @@ class _Queue:
     hungry: bool = False
 
     @property
+    def is_patient(self) -> bool:
+        """Whether all who wait for a token are patient: who is not goes first."""
+        head = _head(self.waiting)
+        return head is not None and head[0] == Urgency.PATIENT
+
+    @property
     def lacks_tokens_only(self) -> bool:
         """Whether the first caller could go if there was a token."""
         return self.aside < self.bucket.most and _head(self.waiting) is not None
@@ -336,7 +357,7 @@ class _Queue:
     def first(self) -> _Waiting | None:
         """The heap whose head may have a thread now: who has looked needs no token."""
         heaps = [self.looked] if _head(self.looked) is not None else []
-        if self.lacks_tokens_only and self.bucket.has_token():
+        if self.lacks_tokens_only and self.bucket.has_token(patient=self.is_patient):
             heaps.append(self.waiting)
         return min(heaps, key=lambda heap: heap[0][:2], default=None)
 
@@ -497,7 +518,7 @@ class Limiter:
         live = [queue for queue in self._queues.values() if queue.waiting or queue.looked]
         hint = max((queue.bucket.raised for queue in self._queues.values()), default=1.0)
         for queue in live:
-            queue.bucket.advance(now, hungry=queue.hungry, hint=hint)
+            queue.bucket.advance(now, hungry=queue.hungry, patient=queue.is_patient, hint=hint)
         while self._free > 0 and (first := _next(live)) is not None:
             queue, heap = first
             _, place, waiter = heapq.heappop(heap)
@@ -515,7 +536,7 @@ class Limiter:
             # A queue that lacks threads, not tokens, says nothing about the rate.
             queue.hungry = self._free > 0 and queue.lacks_tokens_only
             if queue.hungry:
-                ready = queue.bucket.ready_in_s()
+                ready = queue.bucket.ready_in_s(patient=queue.is_patient)
                 soonest = ready if soonest is None else min(soonest, ready)
         if self._timer is not None:
             self._timer.cancel()

@@ -84,14 +84,17 @@ class NameLookUps(_Shared[list[Volume]]):
 
 
 class SnapshotLookUps(_Shared[list[EbsSnapshot]]):
-    """EBS snapshots by ``CSIVolumeSnapshotName``, many names a call, at the common pace."""
+    """EBS snapshots by the value of a tag, many values a call, at the common pace."""
 
-    def __init__(self, snapshots: Snapshots, pace: Pace | None = None) -> None:
+    def __init__(
+        self, snapshots: Snapshots, pace: Pace | None = None, *, tag: str = SNAPSHOT_NAME
+    ) -> None:
         super().__init__(self._fetch, WINDOW_S, pace)
         self._snapshots = snapshots
+        self._tag = tag
 
     async def find(self, name: str) -> list[EbsSnapshot]:
-        """All snapshots with this name: none, or not shown by EC2 yet; usually one.
+        """All snapshots with this value: none, or not shown by EC2 yet; usually one.
 
         Raises:
             Ec2Error: EC2 could not be asked; that is not a "none".
@@ -102,8 +105,8 @@ class SnapshotLookUps(_Shared[list[EbsSnapshot]]):
         found: dict[str, list[EbsSnapshot]] = {name: [] for name in names}
 
         async def ask(some: list[str]) -> None:
-            for snapshot in await self._snapshots.find_any(SNAPSHOT_NAME, some):
-                found[snapshot.tags[SNAPSHOT_NAME]].append(snapshot)
+            for snapshot in await self._snapshots.find_any(self._tag, some):
+                found[snapshot.tags[self._tag]].append(snapshot)
 
         return found | await ask_about(names, FILTER_VALUES, ask)
 

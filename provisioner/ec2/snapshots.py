@@ -90,7 +90,9 @@ class Snapshots:
         self._calls = calls
         self.turns = Turns()
 
-    async def create(self, request: SnapshotRequest, *, gate: Gate | None = None) -> EbsSnapshot:
+    async def create(
+        self, request: SnapshotRequest, *, gate: Gate | None = None, patient: bool = False
+    ) -> EbsSnapshot:
         """Send one CreateSnapshot, its tags with it; the snapshot is ``pending``.
 
         The same record sent again takes another snapshot.
@@ -98,6 +100,7 @@ class Snapshots:
         Args:
             request: everything that EC2 is told.
             gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
+            patient: others go first.
 
         Raises:
             Ec2Error: VOLUME_NOT_FOUND, VOLUME_STATE, SNAPSHOT_RATE (wait), QUOTA_EXCEEDED, …;
@@ -112,11 +115,13 @@ class Snapshots:
             params["TagSpecifications"] = [{"ResourceType": "snapshot", "Tags": tags}]
         if request.outpost_arn is not None:
             params["OutpostArn"] = request.outpost_arn
-        answer = await self._calls.call("CreateSnapshot", params, gate=gate)
+        answer = await self._calls.call("CreateSnapshot", params, gate=gate, patient=patient)
         snapshot: EbsSnapshot = answer["Snapshot"]
         return snapshot
 
-    async def delete(self, snapshot_id: str, *, gate: Gate | None = None) -> bool:
+    async def delete(
+        self, snapshot_id: str, *, gate: Gate | None = None, patient: bool = False
+    ) -> bool:
         """Send one DeleteSnapshot; a snapshot that is not there counts as deleted.
 
         Returns:
@@ -125,12 +130,14 @@ class Snapshots:
         Args:
             snapshot_id: the snapshot.
             gate: the last look, right before the call is sent (see ``Ec2Calls.call``).
+            patient: others go first.
 
         Raises:
             Ec2Error: SNAPSHOT_IN_USE, SNAPSHOT_LOCKED, …; ``outcome`` UNKNOWN if it may be gone.
         """
         try:
-            await self._calls.call("DeleteSnapshot", {"SnapshotId": snapshot_id}, gate=gate)
+            params = {"SnapshotId": snapshot_id}
+            await self._calls.call("DeleteSnapshot", params, gate=gate, patient=patient)
         except Ec2Error as failure:
             if failure.reason is not Reason.SNAPSHOT_NOT_FOUND:
                 raise

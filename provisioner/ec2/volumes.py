@@ -1,6 +1,7 @@
 """Volumes in EC2: make, copy, try, delete, find, count, describe, tag; nothing is waited for."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, chunks, one_of, pages
@@ -19,8 +20,14 @@ IDS_PER_CALL = 500
 class Volumes:
     """EBS volumes of one Region."""
 
-    def __init__(self, calls: Ec2Calls) -> None:
+    def __init__(self, calls: Ec2Calls, *, is_patient: bool = False) -> None:
         self._calls = calls
+        self._is_patient = is_patient
+
+    @property
+    def patient(self) -> "Volumes":
+        """The same volumes for who can wait: what others make goes first (see ``Limiter``)."""
+        return Volumes(self._calls, is_patient=True)
 
     async def create(self, request: CreateRequest, *, gate: Gate | None = None) -> Volume:
         """Send one CreateVolume or CopyVolumes; the volume may still be ``creating``.
@@ -34,14 +41,15 @@ class Volumes:
         Raises:
             Ec2Error: as in ``provisioner.ec2.errors``; ``outcome`` UNKNOWN if it may exist.
         """
+        call = partial(self._calls.call, gate=gate, patient=self._is_patient)
         if request.source_volume_id is not None:
             params = copy_params(request)
-            answer = await self._calls.call("CopyVolumes", params, gate=gate)
+            answer = await call("CopyVolumes", params)
             if len(answer["Volumes"]) != 1:
                 raise unreadable("CopyVolumes", params)
             copy: Volume = answer["Volumes"][0]
             return copy
-        answer = await self._calls.call("CreateVolume", create_params(request), gate=gate)
+        answer = await call("CreateVolume", create_params(request))
         volume: Volume = answer["Volume"]
         return volume
 

@@ -114,7 +114,7 @@ STAGES: Mapping[Phase, Stage] = {
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
 # In these, new pods that use the claim are held back.
-HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING})
+HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.COPYING, Phase.SWAPPING})
 # From these, the claim still has its old volume whatever becomes of the move.
 ABORTABLE = frozenset(
     {
@@ -357,10 +357,18 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         return frozenset(f"{self.metadata.namespace}/{name}" for name in names)
 
     @property
+    def is_promised(self) -> bool:
+        """Whether those that it is moved with may swap because it is ready, whatever its user says.
+
+        One that is told to end after that, and did, would leave their pods' claims in two zones.
+        """
+        return self.told.ready and self.told.phase in {Phase.CREATING, Phase.COPYING}
+
+    @property
     def is_under_way(self) -> bool:
         """Whether it is carried out, and has not ended; one that is undone ends."""
         ending = ENDS | {Phase.ABORTING}
-        late = self.told.phase in {Phase.SWAPPING, Phase.CLEANING}
+        late = self.is_promised or self.told.phase in {Phase.SWAPPING, Phase.CLEANING}
         return (
             (late or not self.is_to_end)
             and not self.spec.dry_run

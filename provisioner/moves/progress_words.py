@@ -44,7 +44,7 @@ class End:
 
 def is_late(move: VolumeMove) -> bool:
     """Whether a move goes on to its end whatever is asked."""
-    return move.told.phase in _LATE
+    return move.told.phase in _LATE or move.is_promised
 
 
 def _way() -> Iterator[Phase]:

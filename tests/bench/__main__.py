@@ -18,6 +18,8 @@ from tests.bench import (
     inspect_measure,
     memory,
     modify,
+    moves_measure,
+    moves_report,
     node_measure,
     phases,
     plot,
@@ -25,9 +27,11 @@ from tests.bench import (
     quota,
     report,
     scale,
+    shared_account,
     wait_measure,
     webhook_flood,
     webhook_measure,
+    writes,
 )
 from tests.bench.phases import Phase
 from tests.bench.report import Results
@@ -45,11 +49,14 @@ STANDING = 20_000
 A_DAY = 5_000
 AT_QUOTA = 300
 SNAPSHOTS = 200
+MOVES = 200
+LIVES = 60
 PARTS = (
-    *("speed", "wait", "quota", "modify", "memory", "webhook", "flood", "node", "inspect"),
-    *("growth", "scale"),
+    *("speed", "wait", "quota", "modify", "moves", "memory", "webhook", "flood", "node"),
+    *("inspect", "writes", "growth", "scale"),
 )
-LONG = "day"  # takes a quarter of an hour, and no program but Python: only if it is asked for
+# Only if they are asked for: three clusters at once, and a quarter of an hour of nothing but Python.
+ASKED = ("shared", "day")
 
 
 def _tell(text: str) -> None:
@@ -110,6 +117,11 @@ class Bench:
         _tell(f"{claims} claims grown and changed: {found.grown.seconds:.1f} s")
         _tell(f"{snapshots} snapshots: at most {max(found.late).seconds:.2f} s after EC2")
 
+    async def moves(self, count: int) -> None:
+        """Claims that get another volume, all at once."""
+        self._results.moved = await moves_measure.measure(self._folder, self._binaries, count)
+        _tell(moves_report.markdown(self._results.moved))
+
     async def memory(self, objects: int) -> None:
         """Memory and start."""
         self._results.memory = await memory.measure(self._folder, self._binaries, objects)
@@ -143,6 +155,16 @@ class Bench:
         """One controller in a large cluster."""
         self._results.scaled = await scale.measure(self._folder, self._binaries, volumes, _tell)
 
+    async def writes(self, volumes: int) -> None:
+        """What one volume's life costs the API server."""
+        self._results.writes = await writes.measure(self._folder, self._binaries, volumes)
+        _tell(writes.markdown(self._results.writes))
+
+    async def shared(self) -> None:
+        """Several clusters in one account."""
+        self._results.shared = await shared_account.measure(self._folder, self._binaries)
+        _tell(shared_account.markdown(self._results.shared))
+
     async def day(self, volumes: int) -> None:
         """A simulated day, with all its troubles."""
         self._results.day = await day.measure(volumes)
@@ -158,16 +180,20 @@ def _cpu(phase: Phase) -> str:
 
 
 async def _measure(
-    bench: Bench, parts: set[str], count: int, repeat: int, volumes: int | None, *, quick: bool
+    bench: Bench,
+    parts: set[str],
+    count: int,
+    repeat: int,
+    volumes: int | None,
+    *,
+    moves: int,
+    quick: bool,
 ) -> None:
     if "speed" in parts:
         await bench.speed(count, repeat)
     if "wait" in parts:
         await bench.wait()
-    if "quota" in parts:
-        await bench.at_quota(AT_QUOTA)
-    if "modify" in parts:
-        await bench.modified(AT_QUOTA, SNAPSHOTS)
+    await _measure_at_quota(bench, parts, moves)
     if "memory" in parts:
         await bench.memory(CACHED)
     if "webhook" in parts:
@@ -186,8 +212,21 @@ async def _measure(
 async def _measure_large(bench: Bench, parts: set[str], volumes: int | None) -> None:
     if "scale" in parts:
         await bench.scale(volumes or STANDING)
-    if LONG in parts:
+    if "writes" in parts:
+        await bench.writes(LIVES)
+    if "shared" in parts:
+        await bench.shared()
+    if "day" in parts:
         await bench.day(volumes or A_DAY)
+
+
+async def _measure_at_quota(bench: Bench, parts: set[str], moves: int) -> None:
+    if "quota" in parts:
+        await bench.at_quota(AT_QUOTA)
+    if "modify" in parts:
+        await bench.modified(AT_QUOTA, SNAPSHOTS)
+    if "moves" in parts:
+        await bench.moves(moves)
 
 
 @click.command(help=__doc__)
@@ -197,7 +236,10 @@ async def _measure_large(bench: Bench, parts: set[str], volumes: int | None) -> 
 @click.option(
     "--volumes", type=int, help=f"In scale ({STANDING:,} without), and in day ({A_DAY:,})."
 )
-@click.option("--only", multiple=True, type=click.Choice((*PARTS, LONG)), help="Some parts alone.")
+@click.option("--moves", default=MOVES, help="Claims that are moved at once, in moves.")
+@click.option(
+    "--only", multiple=True, type=click.Choice((*PARTS, *ASKED)), help="Some parts alone."
+)
 @click.option("--out", type=Path, default=Path("build/bench"), help="For table and plot.")
 def main(
     *,
@@ -205,6 +247,7 @@ def main(
     count: int | None,
     repeat: int,
     volumes: int | None,
+    moves: int,
     only: tuple[str, ...],
     out: Path,
 ) -> None:
@@ -214,7 +257,8 @@ def main(
     with work_folder() as folder:
         bench = Bench(folder, binaries, results)
         parts = set(only or PARTS)
-        if run_until_signal(_measure(bench, parts, results.count, repeat, volumes, quick=quick)):
+        run = _measure(bench, parts, results.count, repeat, volumes, moves=moves, quick=quick)
+        if run_until_signal(run):
             sys.exit(128 + signal.SIGTERM)
     out.mkdir(parents=True, exist_ok=True)
     text = report.markdown(results)

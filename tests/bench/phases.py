@@ -119,7 +119,12 @@ async def measured(world: World, name: str, objects: int) -> AsyncIterator[Phase
 
 
 async def until(
-    world: World, phase: Phase, eye: Eye, requests: Iterable[tuple[str, str, Any]]
+    world: World,
+    phase: Phase,
+    eye: Eye,
+    requests: Iterable[tuple[str, str, Any]],
+    *,
+    patience_s: float = PATIENCE_S,
 ) -> None:
     """Send the requests; the phase ends when the eye has seen every object get there."""
     loop = asyncio.get_running_loop()
@@ -128,7 +133,7 @@ async def until(
         began_s = loop.time()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(world.hands.send_all(wanted))
-            ended_s = await eye.wait_for(phase.objects, PATIENCE_S)
+            ended_s = await eye.wait_for(phase.objects, patience_s)
     phase.seconds = ended_s - began_s
 
 

@@ -8,23 +8,29 @@ from tests.bench import (
     day,
     inspect_measure,
     modify_report,
+    moves_report,
     node_report,
     scale_report,
+    shared_account,
     wait_measure,
     webhook_flood,
     webhook_report,
+    writes,
 )
 from tests.bench.inspect_measure import Inspected
 from tests.bench.memory import Memory
 from tests.bench.modify import Modified
+from tests.bench.moves_measure import Moved
 from tests.bench.node_numbers import Node
 from tests.bench.phases import NAMES, Phase
 from tests.bench.quota import Quota
 from tests.bench.scale_stage import Scaled
+from tests.bench.shared_account import Shared
 from tests.bench.wait_measure import Waits
 from tests.bench.webhook_flood import Flooded
 from tests.bench.webhook_measure import Webhook
 from tests.bench.world import BARE, NULL, OURS, TOLD
+from tests.bench.writes import Writes
 from tests.day.report import Found
 
 Runs = dict[str, list[list[Phase]]]  # by contestant, one list of phases a repetition
@@ -52,12 +58,15 @@ class Results:
     waits: list[Waits] | None = None
     quota: Quota | None = None
     modified: Modified | None = None
+    moved: Moved | None = None
     memory: Memory | None = None
     webhook: Webhook | None = None
     flood: list[Flooded] | None = None
     node: Node | None = None
     inspected: Inspected | None = None
     scaled: Scaled | None = None
+    writes: Writes | None = None
+    shared: Shared | None = None
     day: Found | None = None
 
 
@@ -68,10 +77,7 @@ def markdown(results: Results) -> str:
         parts += [_speed(results), _cpu(results), _calls(results)]
     if results.waits is not None:
         parts.append(wait_measure.markdown(results.waits))
-    if results.quota is not None:
-        parts.append(_quota(results.quota))
-    if results.modified is not None:
-        parts.append(modify_report.markdown(results.modified))
+    parts += _at_quota(results)
     if results.memory is not None:
         parts.append(_memory(results.memory))
     if results.webhook is not None:
@@ -90,10 +96,25 @@ def _large(results: Results) -> list[str]:
     parts = []
     if results.scaled is not None:
         parts.append(scale_report.markdown(results.scaled))
+    if results.writes is not None:
+        parts.append(writes.markdown(results.writes))
+    if results.shared is not None:
+        parts.append(shared_account.markdown(results.shared))
     if results.day is not None:
         parts.append(day.markdown(results.day))
     if results.growth:
         parts.append(_growth(results.growth))
+    return parts
+
+
+def _at_quota(results: Results) -> list[str]:
+    parts = []
+    if results.quota is not None:
+        parts.append(_quota(results.quota))
+    if results.modified is not None:
+        parts.append(modify_report.markdown(results.modified))
+    if results.moved is not None:
+        parts.append(moves_report.markdown(results.moved))
     return parts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.bench import modify, report
@@ -10,7 +12,9 @@ from tests.bench.memory import Memory
 from tests.bench.modify import MODIFY_S, Late, Modified
 from tests.bench.phases import NAMES, Phase
 from tests.bench.report import Results
+from tests.bench.shared_account import Shared
 from tests.bench.world import OURS
+from tests.bench.writes import Writes
 
 
 def test_describes_of_every_kind_count_towards_the_busiest_phase() -> None:
@@ -58,3 +62,13 @@ def test_a_snapshot_is_late_from_when_ec2_has_completed_it() -> None:
     assert late == ((0.5, 1), (1.5, 2))
     with pytest.raises(BenchError, match="before EC2 said so"):
         modify.lateness({"snap-a": (16.0, 15.5)}, [])
+
+
+def test_writes_and_a_shared_account_are_told_if_they_were_measured() -> None:
+    writes = Writes(2, {"bound": Counter({"create persistentvolumes": 2})})
+    shared = Shared(200, [110.0, 120.0], 101.5, [0.5, 0.5], 500, 5, 800, 8)
+
+    text = report.markdown(Results("a machine", 100, writes=writes, shared=shared))
+
+    assert "| bound | create persistentvolumes | 1.00 |" in text
+    assert "## 2 clusters in one account, 200 claims each" in text

@@ -5,7 +5,7 @@ import contextlib
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,22 +79,34 @@ class World:
         return self.contestant.process.pid
 
     async def start(
-        self, contestant: Contestant, *more: str, kubeconfig: Path | None = None
+        self,
+        contestant: Contestant,
+        *more: str,
+        kubeconfig: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Start a contestant, as the administrator or somebody else; returns once it works."""
+        """Start a contestant, as the administrator or somebody else; returns once it works.
+
+        Args:
+            contestant: which program.
+            more: further options.
+            kubeconfig: whose; the administrator's without.
+            environment: further variables.
+        """
         log = self.plane.crew.logs / f"{contestant.module}.log"
         log.unlink(missing_ok=True)
-        environment = os.environ | {
+        variables = os.environ | {
             **CREDENTIALS,
             "AWS_REGION": REGION,
             "AWS_EC2_ENDPOINT": self.ec2.endpoint,
             "PYTHONPATH": str(_ROOT),
             "PYTHONUNBUFFERED": "1",
+            **(environment or {}),
         }
         argv = [sys.executable, "-m", contestant.module, *contestant.arguments, *more]
         argv += ["--kubeconfig", str(kubeconfig or self.plane.kubeconfig)]
         crew = self.plane.crew
-        self.contestant = await crew.start(contestant.module, argv, environment)
+        self.contestant = await crew.start(contestant.module, argv, variables)
         async with asyncio.timeout(_READY_S):
             while contestant.ready not in log.read_text():
                 crew.check()

@@ -55,6 +55,7 @@ async def run(
     tokens: float | None = None,
     after_s: float = 0.0,
     limiter: Limiter | None = None,
+    urgency: Urgency = Urgency.NORMAL,
 ) -> Run:
     """Send ``count`` calls at once through a limiter that believes in the documented quota.
 
@@ -67,7 +68,7 @@ async def run(
     async def one() -> None:
         place: int | None = None
         while True:
-            grant = await limiter.acquire(action, Urgency.NORMAL, place=place)
+            grant = await limiter.acquire(action, urgency, place=place)
             result.sent += 1
             admitted = await ec2.answer()
             if not admitted:

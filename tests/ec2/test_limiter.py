@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from provisioner.ec2.limiter import Limiter, Rate, Rates, Urgency, documented
+from provisioner.ec2.limiter import RESERVE, Limiter, Rate, Rates, Urgency, documented
 from provisioner.metrics import Metrics
 from tests.ec2.simulated_ec2 import Run, run
 from tests.ec2.virtual_time import Clock, in_virtual_time
@@ -148,6 +148,80 @@ def test_background_calls_wait_until_nobody_else_does() -> None:
         return order
 
     assert in_virtual_time(story) == ["claim", "sweep"]
+
+
+async def _patient_beside_others(clock: Clock) -> tuple[Run, list[float]]:
+    """200 patient creates at the documented quota; how long each of 20 others waits for leave."""
+    limiter = Limiter(clock=clock)
+    waits_s: list[float] = []
+
+    async def others() -> None:
+        for _ in range(20):
+            await asyncio.sleep(1)
+            asked_at = clock()
+            await limiter.acquire("CreateVolume")
+            waits_s.append(clock() - asked_at)
+            limiter.release()
+
+    beside = asyncio.create_task(others())
+    action, quota = "CreateVolume", CREATE
+    patient = Urgency.PATIENT
+    done = await run(200, action, quota, clock, limiter=limiter, urgency=patient)
+    await beside
+    return done, waits_s
+
+
+def test_patient_calls_leave_enough_tokens_for_who_comes_now_and_then() -> None:
+    result, waits_s = in_virtual_time(_patient_beside_others)
+
+    assert waits_s == [0.0] * 20
+    assert not result.throttled_at
+    # 220 calls and the reserve, of the same bucket
+    assert result.seconds <= 1.05 * (220 + RESERVE - CREATE.burst) / CREATE.per_s
+
+
+def test_patient_calls_never_try_whether_a_quota_is_raised() -> None:
+    async def story(clock: Clock) -> tuple[Run, float]:
+        limiter = Limiter(clock=clock)
+        quota = CREATE.times(20)
+        patient = Urgency.PATIENT
+        done = await run(300, "CreateVolume", quota, clock, limiter=limiter, urgency=patient)
+        return done, limiter.per_s("CreateVolume")
+
+    result, per_s = in_virtual_time(story)
+
+    assert per_s == CREATE.per_s
+    assert result.seconds >= (300 - CREATE.burst) / CREATE.per_s
+
+
+def test_the_rate_recovers_from_a_throttle_while_only_patient_calls_wait() -> None:
+    async def story(clock: Clock) -> tuple[float, float]:
+        limiter = Limiter(clock=clock)
+        for _ in range(10):
+            await asyncio.sleep(2)
+            limiter.throttled(await limiter.acquire("CreateVolume"))
+            limiter.release()
+        low = limiter.per_s("CreateVolume")
+        patient = Urgency.PATIENT
+        await run(200, "CreateVolume", CREATE, clock, limiter=limiter, urgency=patient)
+        return low, limiter.per_s("CreateVolume")
+
+    low, after = in_virtual_time(story)
+
+    assert low < 0.5 * CREATE.per_s
+    assert after == CREATE.per_s
+
+
+def test_a_bucket_smaller_than_what_is_left_to_others_serves_patient_calls_too() -> None:
+    async def story(clock: Clock) -> float:
+        limiter = Limiter(FEW, clock=clock)
+        for _ in range(3):
+            await limiter.acquire("CreateVolume", Urgency.PATIENT)
+            limiter.release()
+        limiter.close()
+        return clock()
+
+    assert in_virtual_time(story) == pytest.approx(2.0, abs=0.1)
 
 
 def test_while_threads_are_short_what_frees_something_goes_first() -> None:

@@ -52,6 +52,7 @@ class MoveVolumes:
             events=ClaimEvents(services.events, regarding=self._regarding),
             refused_places=RefusedPlaces(services.metrics),
             wake=wake,
+            volumes=services.volumes.patient,
         )
 
     async def close(self) -> None:

@@ -24,7 +24,7 @@ from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
-from provisioner.controller.moving.snapshot import MoveSnapshots, lost
+from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots, lost, waiting
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
@@ -61,8 +61,8 @@ class Mover:
         self._copier = Copier(services, self._record)
         self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
-        self._snapshots = MoveSnapshots(services)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
+        self._snapshots = MoveSnapshots(services, self.queue.add)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
         self._ending = MoveEnding(
             *(self._record, self._consumers, self._snapshots, self._volumes),
@@ -151,7 +151,7 @@ class Mover:
         phase = move.phase
         if move.told.source is not None and move.told.source.driver != self._driver:
             return SETTLED
-        if move.is_to_end and phase in ABORTABLE:
+        if move.is_to_end and phase in ABORTABLE and not move.is_promised:
             if phase is Phase.PLANNED:
                 await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
                 return AGAIN
@@ -335,18 +335,21 @@ class Mover:
         if not snapshot_id:
             taken = await self._snapshots.take(move, source)
             if isinstance(taken, Later):
+                await self._wait(move, waiting(source))
                 return taken
             text = f"snapshot {taken.snapshot_id} of volume {source.volume_id} is being taken"
             await self._record.tell(move, text, snapshot=taken.snapshot_id)
             return AGAIN
-        seen = await self._snapshots.see(snapshot_id)
-        if seen is None and self._snapshots.missing_for_s(move.uid) < CONSISTENCY_S:
+        sighting = self._snapshots.follow(move.uid, snapshot_id)
+        seen = sighting.found if sighting is not None else None
+        if sighting is None or (seen is None and sighting.missing_for_s < CONSISTENCY_S):
             return Later(LOOK_AGAIN_S)
         if seen is not None and seen.state is SnapshotState.PENDING:
-            percent = {"progressPercent": seen.progress_percent}
-            return await self._wait(move, move.told.message, **percent)
+            await self._wait(move, move.told.message, progressPercent=seen.progress_percent)
+            return Later(PENDING_AGAIN_S)
         if seen is None or seen.state is not SnapshotState.COMPLETED:
             raise lost(seen, snapshot_id)
+        self._snapshots.leave(move.uid)
         await self._record.advance(move, Phase.CREATING, progressPercent=100)
         self._volumes.begin(move.uid)
         return AGAIN

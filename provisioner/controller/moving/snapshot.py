@@ -2,12 +2,17 @@
 
 CreateSnapshot has no client token. The phase is written before it is sent, and whoever did not
 write the phase, or has lost a reply, looks by tag for as long as EC2 may take to show a snapshot.
+Of all that are pending one look tells; a move is woken when its own is complete.
 """
+
+from collections.abc import Callable
 
 from provisioner import clock
 from provisioner.controller.moving.warming.rules import MOST_WARM
 from provisioner.controller.shared.services import Services
+from provisioner.ec2.pending_snapshots import PendingSnapshots
 from provisioner.ec2.snapshots import rests_after
+from provisioner.ec2.watcher import Sighting
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import Later
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
@@ -20,6 +25,8 @@ from provisioner.model.names import (
 )
 from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
 
+# A percent more of a snapshot is no news for this long; whoever waits for one looks this often.
+PENDING_AGAIN_S = 10.0
 _OF_VOLUMES = frozenset({VOLUME_NAME, PERSISTENT_VOLUME_NAME, UNCLAIMED})
 
 
@@ -29,10 +36,19 @@ def mark_of(uid: str, number: int = 0) -> str:
 
 
 class MoveSnapshots:
-    """The snapshots of moves, each by its mark."""
+    """The snapshots of moves, each by its mark; of each move, one is pending at a time.
 
-    def __init__(self, services: Services) -> None:
+    ``wake`` queues a move.
+    """
+
+    def __init__(self, services: Services, wake: Callable[[str], None]) -> None:
         self._snapshots = services.snapshots
+        self._lookups = services.move_snapshot_lookups
+        self._watcher = services.watchers.snapshots
+        self._wake = wake
+        self._pending = PendingSnapshots(wake)
+        self._watched: dict[str, str] = {}  # by the move's UID
+        self._passed_s: dict[str, float] = {}
         # Of these it is certain that no snapshot exists that is not known.
         self._certain: set[str] = set()
         self._gone: set[str] = set()  # deleted by this process
@@ -44,10 +60,17 @@ class MoveSnapshots:
 
     def forget(self, uid: str) -> None:
         """The move has ended."""
+        self.leave(uid)
         for mark in [uid, *(mark_of(uid, number) for number in range(1, MOST_WARM + 2))]:
             self._certain.discard(mark)
             self._gone.discard(mark)
             self._looking_since_s.pop(mark, None)
+
+    def leave(self, uid: str) -> None:
+        """The snapshot of a move is complete, or nobody wants it any more."""
+        self._watcher.forget(self._watched.pop(uid, ""), _who(uid))
+        self._passed_s.pop(uid, None)
+        self._pending.end(uid)
 
     async def find(self, mark: str) -> EbsSnapshot | Later | None:
         """The snapshot that was taken under a mark; None: certainly none was.
@@ -57,7 +80,7 @@ class MoveSnapshots:
         """
         if mark in self._certain:
             return None
-        found = await self._snapshots.find_any(MOVE_SNAPSHOT, [mark])
+        found = await self._lookups.find(mark)
         usable = [each for each in found if each.state is not SnapshotState.ERROR]
         if usable:
             return min(usable, key=lambda each: each.snapshot_id)
@@ -84,34 +107,63 @@ class MoveSnapshots:
         if found is not None:
             return found
         turns, now_s = self._snapshots.turns, clock.now_s()
-        wait_s = turns.waits_s(source.volume_id, now_s)
+        wait_s = turns.waits_s(source.volume_id, now_s) or self._pending.waits_s(move.uid, now_s)
         if wait_s > 0:
             return Later(wait_s)
         self._certain.discard(mark)  # until EC2 has answered
         self._looking_since_s.pop(mark, None)
         rests = True
         turns.begin(source.volume_id)
+        self._pending.begin(move.uid)
         try:
-            taken = await self._snapshots.create(_request(move, source, mark))
+            taken = await self._snapshots.create(_request(move, source, mark), patient=True)
         except StorageError as error:
             rests = rests_after(error)
             if error.outcome is not Outcome.UNKNOWN:
                 self._certain.add(mark)
+            if error.reason is Reason.SNAPSHOT_RATE:
+                return Later(self._pending.refused(move.uid, clock.now_s()))
+            self._pending.end(move.uid)
             raise
         finally:
             turns.end(source.volume_id, clock.now_s(), rests=rests)
         return taken
 
-    async def see(self, snapshot_id: str) -> EbsSnapshot | None:
-        """A snapshot as EC2 shows it now; None if it does not, perhaps not yet.
+    def follow(self, uid: str, snapshot_id: str) -> Sighting[EbsSnapshot] | None:
+        """What the last look at a snapshot has shown; the move is woken when that changes.
+
+        Returns:
+            None: EC2 has not been looked at since it is followed.
 
         Raises:
-            StorageError: EC2 could not be asked.
+            StorageError: EC2 cannot be looked at.
         """
-        found = (await self._snapshots.describe([snapshot_id])).get(snapshot_id)
-        if isinstance(found, StorageError):
-            raise found
-        return found
+        watched = self._watched.get(uid, snapshot_id)
+        if watched != snapshot_id:
+            self._watcher.forget(watched, _who(uid))
+        self._watched[uid] = snapshot_id
+        self._passed_s[uid] = clock.now_s()
+        self._watcher.watch(snapshot_id, _who(uid), lambda: self._seen(uid))
+        trouble = self._watcher.trouble_with(snapshot_id)
+        if trouble is not None:
+            raise trouble
+        sighting = self._watcher.sighting(snapshot_id)
+        found = sighting.found if sighting is not None else None
+        if found is None or found.state is SnapshotState.PENDING:
+            self._pending.begin(uid)  # the process that took it may have been another
+        else:
+            self._pending.end(uid)
+        return sighting
+
+    def _seen(self, uid: str) -> None:
+        snapshot_id = self._watched.get(uid, "")
+        sighting = self._watcher.sighting(snapshot_id)
+        found = sighting.found if sighting is not None else None
+        passed_s = clock.now_s() - self._passed_s.get(uid, 0.0)
+        is_pending = found is not None and found.state is SnapshotState.PENDING
+        trouble = self._watcher.trouble_with(snapshot_id)
+        if trouble is not None or not is_pending or passed_s >= PENDING_AGAIN_S:
+            self._wake(uid)
 
     def missing_for_s(self, mark: str) -> float:
         """For how long EC2 has not shown the snapshot of a mark."""
@@ -124,7 +176,7 @@ class MoveSnapshots:
         Raises:
             StorageError: EC2 refuses it, or its answer was lost.
         """
-        return await self._snapshots.delete(snapshot_id)
+        return await self._snapshots.delete(snapshot_id, patient=True)
 
     async def delete_known(self, move: VolumeMove) -> None:
         """Delete the snapshots that the move names: all there are, once it is in Swapping.
@@ -145,6 +197,7 @@ class MoveSnapshots:
         Raises:
             StorageError: EC2 refuses it, or its answer was lost.
         """
+        self.leave(move.uid)
         marks, gone = _may_be_there(move), self._gone
         for mark, snapshot_id in marks.items():
             if snapshot_id and mark not in gone and await self.delete(snapshot_id):
@@ -176,6 +229,17 @@ def lost(snapshot: EbsSnapshot | None, snapshot_id: str) -> StorageError:
     state = f"is in state {snapshot.state} {snapshot.message}".rstrip() if snapshot else "is gone"
     message = f"snapshot {snapshot_id} of the move {state}; abort the move and create another one"
     return StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=60.0)
+
+
+def waiting(source: MoveSource) -> str:
+    """Why no snapshot is taken yet."""
+    text = f"waiting to take a snapshot of volume {source.volume_id}"
+    return f"{text}: EBS allows an account only so many at once"
+
+
+def _who(uid: str) -> str:
+    """Of those that watch a snapshot."""
+    return f"move {uid}"
 
 
 def _request(move: VolumeMove, source: MoveSource, mark: str) -> SnapshotRequest:

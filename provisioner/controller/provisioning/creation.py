@@ -23,6 +23,7 @@ from provisioner.controller.provisioning.plan_rules import Plan
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.look_rules import Asked
 from provisioner.ec2.usage import Usage
+from provisioner.ec2.volumes import Volumes
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import LOOK_AGAIN_S
@@ -81,7 +82,7 @@ def of_claims(services: Services, identity: str) -> Objects:
 class Creations:
     """The attempts under way, by claim UID.
 
-    ``wake`` queues a claim. Attributes: ``attempts``.
+    ``wake`` queues a claim; ``volumes``: EC2, if not as others ask it. Attributes: ``attempts``.
     """
 
     def __init__(
@@ -92,11 +93,12 @@ class Creations:
         events: ClaimEvents,
         refused_places: RefusedPlaces,
         wake: Callable[[str], None],
+        volumes: Volumes | None = None,
     ) -> None:
         self._objects = objects
         self._client = services.client
         self._caches = services.caches
-        self._volumes = services.volumes
+        self._volumes = volumes or services.volumes
         self._lookups = services.lookups
         self._watcher = services.watcher
         self._unclaimed = services.unclaimed

@@ -25,6 +25,7 @@ from provisioner.ec2.watcher import VolumeWatcher, Watchers
 from provisioner.kube.client import KubeClient
 from provisioner.kube.events import EventRecorder
 from provisioner.metrics import Metrics
+from provisioner.model.names import MOVE_SNAPSHOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class Services:
     volume_reads: VolumeReads
     modification_reads: ModificationReads
     snapshot_lookups: SnapshotLookUps
+    move_snapshot_lookups: SnapshotLookUps
     unclaimed: UnclaimedTags
     node_writes: NodeWrites
     instance_lookups: InstanceLookUps
@@ -92,6 +94,7 @@ class Services:
             volume_reads=VolumeReads(volumes, watchers.pace),
             modification_reads=ModificationReads(modifications, watchers.pace),
             snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace),
+            move_snapshot_lookups=SnapshotLookUps(snapshots, watchers.pace, tag=MOVE_SNAPSHOT),
             unclaimed=UnclaimedTags(volumes, caches, cluster_id=settings.cluster_id),
             node_writes=NodeWrites(client, caches.nodes),
             instance_lookups=InstanceLookUps(calls, settings.cluster_id, watchers.pace),
@@ -100,7 +103,8 @@ class Services:
 
     async def close(self) -> None:
         """Cancel what is in flight behind the services, and its waiters."""
-        reads = (self.volume_reads, self.modification_reads, self.snapshot_lookups)
+        reads = (self.volume_reads, self.modification_reads)
+        of_snapshots = (self.snapshot_lookups, self.move_snapshot_lookups)
         of_nodes = (self.instances, self.instance_lookups, self.instance_types)
-        for edge in (self.lookups, self.zone_names, *of_nodes, *reads):
+        for edge in (self.lookups, self.zone_names, *of_nodes, *of_snapshots, *reads):
             await edge.close()

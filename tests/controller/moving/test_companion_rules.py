@@ -158,7 +158,7 @@ def test_of_two_that_are_ready_both_swap_and_none_before():
     "other",
     [
         of_logs("Aborting", {"ready": True}),
-        of_logs("Creating", {"ready": True}, abort=True),
+        of_logs("Creating", {}, abort=True),
         of_logs("Aborted", {"message": "quota"}),
     ],
 )
@@ -167,6 +167,18 @@ def test_if_one_of_them_fails_the_others_are_undone(other: VolumeMove):
 
     assert isinstance(found, Undo)
     assert found.message.startswith("claim logs is not moved with it any more (VolumeMove logs-to")
+
+
+@pytest.mark.parametrize("phase", ["Creating", "Copying"])
+def test_one_that_has_said_it_is_ready_goes_on_although_its_user_aborts_it(phase: str):
+    aborted = of_logs(phase, {"ready": True}, abort=True)
+
+    assert aborted.is_promised
+    assert rules.before_swap(a_move(phase="Creating", **WITH_LOGS), [logs(aborted)]) is None
+    assert isinstance(
+        rules.before_return(a_move(phase="Cleaning", **WITH_LOGS), [logs(aborted)]), Await
+    )
+    assert not of_logs("Warming", {"ready": True}, abort=True).is_promised
 
 
 def test_a_move_within_a_zone_goes_by_the_volume_that_the_other_claim_has():

@@ -29,6 +29,7 @@ class NewVolumes:
 
     shown: list[Volume] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    patient: Any = None
 
     async def find(self, _: str) -> list[Volume]:
         return self.shown

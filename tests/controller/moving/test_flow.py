@@ -9,13 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.model.attachment import Attachment
 from provisioner.model.consistency import CONSISTENCY_S
-from provisioner.model.decision import AGAIN, Later
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume, VolumeState
@@ -342,3 +343,32 @@ async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
 
     assert isinstance(await mover._begin(move), Later)
     assert record.written == [{"message": "it waits"}]
+
+
+@pytest.mark.parametrize(("ready", "goes_on"), [(True, True), (False, False)])
+async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late(
+    *, ready: bool, goes_on: bool
+):
+    mover, record = a_mover(a_pv("Bound"))
+    asked = in_phase(a_done_move(keeps=False), "Creating", ready=ready)
+    asked = structs.replace(asked, spec=structs.replace(asked.spec, abort=True))
+    asked = structs.replace(
+        asked,
+        status=structs.replace(asked.told, source=structs.replace(asked.source, driver=DRIVER)),
+    )
+    record.move = lambda _: as_found(asked)  # type: ignore[attr-defined]
+    passed: list[str] = []
+
+    async def create(move: VolumeMove) -> Next:
+        passed.append(move.told.phase)
+        return SETTLED
+
+    mover._passes = {Phase.CREATING: create}
+    await mover._pass("move-uid")
+
+    assert (passed == ["Creating"]) is goes_on
+    assert (Phase.ABORTING in [each.get("phase") for each in record.written]) is not goes_on
+
+
+async def as_found(what: Any) -> Any:
+    return what

@@ -32,7 +32,11 @@ class NewSnapshots:
         self.looks += 1
         return [each for each in self.shown if each.tags[key] in values]
 
-    async def delete(self, snapshot_id: str) -> bool:
+    async def find(self, mark: str) -> list[EbsSnapshot]:
+        return await self.find_any(MOVE_SNAPSHOT, [mark])
+
+    async def delete(self, snapshot_id: str, *, patient: bool) -> bool:
+        assert patient, "the deletions of others go first"
         there = [each for each in self.shown if each.snapshot_id == snapshot_id]
         self.shown = [each for each in self.shown if each not in there]
         return bool(there)
@@ -57,7 +61,9 @@ def undone(snapshot: str = "", warm: Any = (), of: str = "Snapshotting") -> Volu
 
 
 def of(ec2: NewSnapshots) -> MoveSnapshots:
-    return MoveSnapshots(cast("Services", SimpleNamespace(snapshots=ec2)))
+    watchers = SimpleNamespace(snapshots=SimpleNamespace(forget=lambda *_: None))
+    given = SimpleNamespace(snapshots=ec2, move_snapshot_lookups=ec2, watchers=watchers)
+    return MoveSnapshots(cast("Services", given), lambda _: None)
 
 
 async def test_a_snapshot_that_ec2_shows_is_deleted_at_once(now_s: list[float]):

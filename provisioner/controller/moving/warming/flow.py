@@ -6,12 +6,12 @@ from provisioner.controller.moving import phase_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, now, passed_s
 from provisioner.controller.moving.phase_rules import Undo
 from provisioner.controller.moving.record import MoveRecord
-from provisioner.controller.moving.snapshot import MoveSnapshots, mark_of
+from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots, mark_of, waiting
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.controller.shared.services import Services
 from provisioner.model.decision import AGAIN, Later, Next
-from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.volume_move import Phase, VolumeMove
 
 
@@ -41,8 +41,11 @@ class Warming:
         broken = phase_rules.broken(source, await self._record.claim(move))
         if broken is not None:
             return broken
+        sighting = self._snapshots.follow(move.uid, told.warm[-1]) if told.warm else None
+        if told.warm and sighting is None:
+            return Later(LOOK_AGAIN_S)
+        last = sighting.found if sighting is not None else None
         volume = await self._volume_reads.volume(source.volume_id)
-        last = await self._snapshots.see(told.warm[-1]) if told.warm else None
         step = warm_rules.next_warm_step(move, volume, last, passed_s(told.warm_since))
         match step:
             case Undo():
@@ -53,7 +56,10 @@ class Warming:
                 await self._snapshots.delete(snapshot_id)
             case phase_rules.Await(message=message):
                 await self._tell(move, message, last)
+                if last is not None and last.state is SnapshotState.PENDING:
+                    return Later(PENDING_AGAIN_S)
             case warm_rules.Warmed():
+                self._snapshots.leave(move.uid)
                 return await self._stop(move)
             case _:
                 assert_never(step)
@@ -76,6 +82,8 @@ class Warming:
         """It is found again by its number if its id does not come to be written."""
         taken = await self._snapshots.take(move, move.source, number)
         if isinstance(taken, Later):
+            if number == 1 and taken.seconds > LOOK_AGAIN_S:
+                await self._record.tell(move, waiting(move.source))
             return taken
         text = warm_rules.said(number, taken.snapshot_id, move.source.volume_id)
         warm = [*move.told.warm, taken.snapshot_id]

@@ -46,10 +46,11 @@ def test_only_our_gate_is_one_of_a_move():
 
 
 def test_a_pod_is_held_by_a_move_of_its_claim_until_that_is_exchanged():
-    phases = ("", "Planned", "Held", "Swapping", "Cleaning", "Aborting", "Done")
+    phases = ("", "Planned", "Held", "Copying", "Swapping", "Cleaning", "Aborting", "Done")
 
     assert [phase for phase in phases if rules.is_held(a_pod(GATE), [in_phase(phase)])] == [
         "Held",
+        "Copying",
         "Swapping",
     ]
     assert not rules.is_held(a_pod(GATE, claim="logs"), [in_phase("Held")])

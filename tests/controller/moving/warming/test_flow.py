@@ -11,13 +11,14 @@ import pytest
 
 from provisioner import clock
 from provisioner.controller.moving.phase_rules import Await, Undo
-from provisioner.controller.moving.snapshot import MoveSnapshots
+from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots
 from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.snapshots import Turns
+from provisioner.ec2.watcher import Sighting
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
-from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotRequest, SnapshotState
+from provisioner.model.ebs_snapshot import EVERY_S, EbsSnapshot, SnapshotRequest, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.names import MOVE_SNAPSHOT
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
@@ -48,7 +49,8 @@ class FakeEc2:
     async def volume(self, _: str) -> Volume:
         return replace(a_volume(), attachments=self.attachments)
 
-    async def create(self, request: SnapshotRequest) -> EbsSnapshot:
+    async def create(self, request: SnapshotRequest, *, patient: bool) -> EbsSnapshot:
+        assert patient, "the snapshots of others go first"
         if self.refusal is not None and self.refusal.outcome is not Outcome.UNKNOWN:
             raise self.refusal
         number = len(self.taken) + 1
@@ -60,11 +62,22 @@ class FakeEc2:
             raise self.refusal
         return made
 
-    async def describe(self, ids: Any) -> dict[str, EbsSnapshot]:
-        return {each.snapshot_id: each for each in self.taken if each.snapshot_id in ids}
+    async def find(self, mark: str) -> list[EbsSnapshot]:
+        return [each for each in self.taken if each.tags[MOVE_SNAPSHOT] == mark]
 
-    async def find_any(self, key: str, values: Any) -> list[EbsSnapshot]:
-        return [each for each in self.taken if each.tags[key] in values]
+    # -- the watcher, which has always just looked
+
+    def watch(self, *_: Any) -> None:
+        pass
+
+    forget = watch
+
+    def trouble_with(self, _: str) -> None:
+        return None
+
+    def sighting(self, snapshot_id: str) -> Sighting[EbsSnapshot]:
+        found = [each for each in self.taken if each.snapshot_id == snapshot_id]
+        return Sighting(found[0] if found else None, 0.0)
 
 
 class Move:
@@ -79,9 +92,12 @@ class Move:
 
     def begin_life(self) -> None:
         """Another process goes on."""
-        services = cast("Services", SimpleNamespace(snapshots=self.ec2, volume_reads=self.ec2))
+        edges: Any = dict.fromkeys(("snapshots", "move_snapshot_lookups", "volume_reads"), self.ec2)
+        watchers = SimpleNamespace(snapshots=self.ec2)
+        services = cast("Services", SimpleNamespace(watchers=watchers, **edges))
+        snapshots = MoveSnapshots(services, lambda _: None)
         record, companions = cast("Any", self.record), cast("Any", self.companions)
-        self.warming = Warming(services, record, MoveSnapshots(services), companions)
+        self.warming = Warming(services, record, snapshots, companions)
 
     @property
     def now(self) -> VolumeMove:
@@ -177,6 +193,28 @@ async def test_a_claim_that_is_deleted_meanwhile_has_the_move_undone(now_s: list
 
     assert isinstance(await move.advance(), Undo)
     assert move.ec2.taken == []
+
+
+async def test_a_first_snapshot_that_ec2_has_no_room_for_is_waited_for_and_told(
+    now_s: list[float],
+):
+    move = Move()
+    await move.warming.begin(move.now)
+    move.ec2.refusal = an_error(Reason.SNAPSHOT_RATE)
+
+    assert await move.advance() == Later(EVERY_S)
+
+    assert "EBS allows an account only so many at once" in str(move.record.written[-1])
+    assert move.ec2.taken == []
+
+
+async def test_while_one_is_pending_the_move_waits_until_it_is_woken(now_s: list[float]):
+    move = Move()
+    await move.warming.begin(move.now)
+    await move.advance()
+    move.ec2.taken[0] = replace(move.ec2.taken[0], state=SnapshotState.PENDING)
+
+    assert await move.advance() == Later(PENDING_AGAIN_S)
 
 
 async def test_pods_do_not_stop_before_the_moves_that_go_together_have_their_snapshots():
