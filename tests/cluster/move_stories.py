@@ -373,6 +373,7 @@ class MoveRefused(MoveStory):
             await self._refusal({"claimName": "another"}),
         ]
         self.unknown = await self._made_with_a_field_of_the_future()
+        self.contrary = await self._asked_in_vain({"source": "before", "zone": self.there})
 
     async def _made_with_a_field_of_the_future(self) -> str:
         """What the command says of a CRD that is older than it."""
@@ -388,6 +389,13 @@ class MoveRefused(MoveStory):
                 return error.message
         return ""
 
+    async def _asked_in_vain(self, to: Json) -> str:
+        try:
+            await self.ask(to=to)
+        except ApiError as error:
+            return str(error)
+        return ""
+
     async def _refusal(self, spec: Json) -> int:
         try:
             await self.world.api.patch(self.move_path, {"spec": spec})
@@ -399,6 +407,7 @@ class MoveRefused(MoveStory):
         """The claim is as before, the sentence names the zone, and the move cannot be changed."""
         assert "no node with the driver is in zone nowhere-1a" in self.message
         assert self.refusals == [422, 422]
+        assert "leave the rest of to out" in self.contrary
         assert "is older than this command" in self.unknown
         assert 'unknown field "spec.nobodyKnows"' in self.unknown
         claim = await self.world.api.get(self.claim_path)
