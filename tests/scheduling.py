@@ -18,7 +18,7 @@ COMPUTES = "gw0"
 
 LONGEST = (
     *("test_conformance", "test_crash_walk", "test_broken_clusters", "test_move_walk"),
-    *("test_installed", "test_move_edges", "test_real_node_moves"),
+    *("test_installed", "test_move_edges", "test_real_node_moves", "test_real_node_copies"),
     *("test_real_node_ends", "test_real_node_cycles", "test_monitoring", "test_dead_node"),
     *("test_outages", "test_leases", "test_ec2_says_no", "test_real_node_orphans"),
     *("test_real_node_up", "test_real_node_services", "test_chart", "test_real_node_demo"),
