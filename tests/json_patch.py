@@ -1,10 +1,23 @@
-"""JSON patches (RFC 6902) as the API server carries them out, as far as they are used here."""
+"""Patches as the API server carries them out, as far as they are used here: RFC 6902 and 7396."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from typing import Any
+
+
+def merged(target: Any, patch: Any) -> Any:
+    """A merge patch (RFC 7396) applied; neither side is changed."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merged(result.get(key), value)
+    return result
 
 
 class MismatchError(Exception):

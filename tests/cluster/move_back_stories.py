@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
-from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
 from tests.cluster.move_stories import MOVES, OF_MOVES, MoveStory
 from tests.cluster.source_stories import SIZE_GIB, in_zone, storage
@@ -47,7 +46,7 @@ class MoveBack(MoveStory):
         )
         done = await self._make_move()
         self.newer_pv = f"pvc-{done['metadata']['uid']}"
-        self.newer_id = await asyncio.to_thread(self._make_newer_volume)
+        self.newer_id = await asyncio.to_thread(self._make_volume, self.newer_pv, self.there)
         await self._make_claim()
         await self._write_done(before["metadata"]["uid"])
         await self.until("EC2 shows the newer volume", self._both_volumes)
@@ -64,20 +63,6 @@ class MoveBack(MoveStory):
         }
         made: Json = await self.world.api.create(self.done_path.rpartition("/")[0], body)
         return made
-
-    def _make_newer_volume(self) -> str:
-        tags = {
-            f"kubernetes.io/cluster/{self.cluster_id}": "owned",
-            "CSIVolumeName": self.newer_pv,
-            "ebs.csi.aws.com/cluster": "true",
-        }
-        made = self.world.hand.ec2.create_volume(
-            AvailabilityZone=self.there,
-            Size=SIZE_GIB,
-            VolumeType="gp3",
-            TagSpecifications=hands.tag_list(tags),
-        )
-        return str(made["VolumeId"])
 
     async def _make_claim(self) -> None:
         shared: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": self.slot.driver}

@@ -40,7 +40,7 @@ class SourceStory(Story):
         return self.slot.instance.zone
 
     async def furnish(self) -> None:
-        self.volume_id = await asyncio.to_thread(self._make_volume)
+        self.volume_id = await asyncio.to_thread(self._make_volume, self.pv, self.zone)
         await self.until("EC2 shows the volume", self.volumes)
         shared: Json = {
             "accessModes": ["ReadWriteOnce"],
@@ -67,14 +67,14 @@ class SourceStory(Story):
         """How the persistent volume names its volume."""
         return {"csi": {"driver": self.slot.driver, "volumeHandle": self.volume_id}}
 
-    def _make_volume(self) -> str:
+    def _make_volume(self, name: str, zone: str) -> str:
         tags = {
             f"kubernetes.io/cluster/{self.cluster_id}": "owned",
-            "CSIVolumeName": self.pv,
+            "CSIVolumeName": name,
             "ebs.csi.aws.com/cluster": "true",
         }
         made = self.world.hand.ec2.create_volume(
-            AvailabilityZone=self.zone,
+            AvailabilityZone=zone,
             Size=SIZE_GIB,
             VolumeType="gp3",
             TagSpecifications=hands.tag_list(tags),

@@ -21,8 +21,8 @@ from urllib.parse import unquote
 import msgspec
 
 from tests.day.clocks import NOW, wall_clock
-from tests.day.documents import Json, merged, strategic
-from tests.json_patch import MismatchError, applied
+from tests.day.documents import Json, strategic
+from tests.json_patch import MismatchError, applied, merged
 
 _KEPT_S = 300.0  # so long old versions can be watched from: etcd's compaction
 _SNAPSHOTS = 20  # lists that are read page by page at once

@@ -15,19 +15,6 @@ _SETS = frozenset({"finalizers"})
 _KEYED = {"conditions": "type"}
 
 
-def merged(target: Any, patch: Any) -> Any:
-    """A merge patch applied; neither side is changed."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
-
-
 def strategic(target: Any, patch: Any) -> Any:
     """A strategic merge patch applied; neither side is changed."""
     if not isinstance(patch, dict):

@@ -25,6 +25,7 @@ from provisioner.kube import wire
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.model.errors import KubeError, Outcome, Reason
 from tests.ec2.virtual_time import Clock
+from tests.json_patch import merged
 from tests.webhook.pairs import NAMES, NOW, Issued
 from tests.webhook.services import configurations
 from webhook.certificates.rotation_rules import Waits
@@ -281,19 +282,6 @@ def former(serving: Issued, upcoming: Issued | None = None) -> dict[str, bytes]:
         data["ca.crt"] = upcoming.authority + serving.authority
         data |= {"next.crt": upcoming.certificate, "next.key": upcoming.key}
     return data
-
-
-def merged(there: Any, patch: Any) -> Any:
-    """RFC 7396."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(there) if isinstance(there, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            result.pop(key, None)
-        else:
-            result[key] = merged(result.get(key), value)
-    return result
 
 
 def applied(there: Json, patch: Json) -> Json:
