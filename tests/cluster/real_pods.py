@@ -22,6 +22,10 @@ from tests.cluster.place import Place
 POD_S = 90.0
 """Two cores shared with others; a pod with a new volume takes five seconds on idle ones."""
 
+LATE_POD_S = 240.0
+"""A kubelet looks after a volume that it waits for again after at most 2 min 2 s (Kubernetes
+1.37, durationBeforeRetry of nestedpendingoperations): a pod that found it elsewhere comes late."""
+
 READ = "sha256sum /data/file > /dev/termination-log"
 WRITE = f"dd if=/dev/urandom of=/data/file bs=1M count=20 2>/dev/null && {READ}"
 
@@ -83,7 +87,7 @@ async def start(
     return made
 
 
-async def end_of(place: Place, name: str) -> str:
+async def end_of(place: Place, name: str, timeout_s: float = POD_S) -> str:
     """Wait until a pod has succeeded; what it told."""
     path = f"{place.pods}/{name}"
 
@@ -92,7 +96,7 @@ async def end_of(place: Place, name: str) -> str:
         return None if message is None else (message,)
 
     try:
-        [message] = await place.cluster.until(f"pod {name} has succeeded", seen, POD_S)
+        [message] = await place.cluster.until(f"pod {name} has succeeded", seen, timeout_s)
     except AssertionError as error:
         raise AssertionError(f"{await describe(place, name)}\n{error}") from error
     return message
