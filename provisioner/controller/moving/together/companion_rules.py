@@ -4,6 +4,10 @@ A move to another zone is refused while one of them would stay behind. Those tha
 names have moves of their own. None of them begins before all are planned, none stops pods before
 all have their warm snapshots, and none swaps before all could: what goes wrong until then undoes
 all.
+
+Whether they swap is decided once, by one write: when the first of them by the claim's name, the
+leader, enters Swapping. All others have told that they are ready before (``ready``), and go by what
+it does, so that one which fails between two of their looks does not split them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -84,12 +88,20 @@ def notes(move: VolumeMove) -> list[str]:
 
 def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | None:
     """Whether a planned move waits until those that it is moved with are planned, too."""
+    companions = list(companions)
+    there = {each.name for each in companions if _has_arrived(move, each)}
     for each in companions:
         going = _partner(move, each)
         if going is None and not _is_there(move, each):
             return Await(f"it waits for a VolumeMove of claim {each.name}{_last(move, each)}")
         if going is not None and going.told.phase == Phase.NEW:
             return Await(f"it waits for the plan of VolumeMove {going.name}")
+        if going is not None and _names(going) - there != _names(move) - there:
+            return Await(
+                f"VolumeMove {going.name} goes with claims {listed(sorted(_names(going)), 'and')}, "
+                f"and this one with {listed(sorted(_names(move)), 'and')}: all of them have to "
+                "name the same ones; delete one of the two, and create it again"
+            )
     return None
 
 
@@ -102,7 +114,29 @@ def before_stop(move: VolumeMove, companions: Iterable[Companion]) -> Await | Un
 def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
     """Whether a move that could swap waits until those that it is moved with can, too."""
     text = "all is ready; it waits until VolumeMove {} is as far"
-    return _together(move, companions, text, _may_swap)
+    members = [each for each in companions if not _has_arrived(move, each)]
+    leader = min(members, key=lambda each: each.name, default=None)
+    if leader is None or move.spec.claim_name < leader.name:
+        return _together(move, members, text, _may_swap)
+    going = _partner(move, leader)
+    if going is not None and going.told.phase in {Phase.SWAPPING, *_SWAPPED}:
+        return None
+    if going is not None and move.told.ready:
+        return Await(text.format(going.name))
+    found = _together(move, members, text, _may_swap)
+    return found if found is not None or going is None else Await(text.format(going.name))
+
+
+def not_moved(move: VolumeMove, companions: Iterable[Companion]) -> str:
+    """What a human has to know of claims that failed after others had swapped; "" if none has."""
+    left = [e for e in companions if _partner(move, e) is None and not _is_there(move, e)]
+    if not left:
+        return ""
+    names = listed(sorted(each.name for each in left), "and")
+    return (
+        f"claim {names} was not moved with it{_last(move, left[0])}: until it is moved as well, or "
+        f"this one back (kubectl ebs move --abort {move.key}), pods that use both may find no node"
+    )
 
 
 def _together(
@@ -128,6 +162,15 @@ def before_return(move: VolumeMove, companions: Iterable[Companion]) -> Await | 
         if going is not None and going.told.phase not in _SWAPPED:
             return Await(f"it waits until VolumeMove {going.name} has swapped its claim")
     return None
+
+
+def _names(move: VolumeMove) -> set[str]:
+    return {move.spec.claim_name, *move.spec.moved_with}
+
+
+def _has_arrived(move: VolumeMove, companion: Companion) -> bool:
+    """Whether a claim has what it was to get, and no move of it goes on."""
+    return _partner(move, companion) is None and _is_there(move, companion)
 
 
 def _may_stop(other: VolumeMove) -> bool:

@@ -43,6 +43,10 @@ class Companions:
         """See ``companion_rules``."""
         return rules.before_return(move, await self._moved_with(move))
 
+    async def not_moved(self, move: VolumeMove) -> str:
+        """See ``companion_rules``."""
+        return rules.not_moved(move, await self._moved_with(move))
+
     async def _moved_with(self, move: VolumeMove) -> list[Companion]:
         others: dict[str, list[str]] = {
             name: [] for name in move.spec.moved_with if name != move.spec.claim_name
