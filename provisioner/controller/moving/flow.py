@@ -189,6 +189,11 @@ class Mover:
     async def _begin(self, move: VolumeMove) -> Next:
         if move.spec.dry_run:
             return SETTLED
+        others = self._caches.moves.keyed("claim", move.claim_key)
+        second = phase_rules.second(move, others)
+        if second is not None:
+            await self._record.advance(move, Phase.ABORTED, second.message)
+            return AGAIN
         waits = await self._companions.before_begin(move)
         if waits is not None:
             return await self._wait(move, waits.message)

@@ -5,7 +5,7 @@ whole manifest is in the move's status before the claim is deleted, and both vol
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,7 +34,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
 from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
-from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
+from provisioner.model.volume_move import ENDS, MoveSource, Phase, VolumeMove
 
 Json = dict[str, Any]
 # What others have written about the binding that ends, and about where the old volume was made.
@@ -128,6 +128,31 @@ def broken(source: MoveSource, claim: Document | None) -> Undo | None:
     if claim.spec.get("volumeName") != source.persistent_volume:
         return Undo("the claim is bound to another PersistentVolume by now")
     return None
+
+
+def second(move: VolumeMove, others: Iterable[VolumeMove]) -> Undo | None:
+    """Whether another move of the claim goes before this one, which is new or planned.
+
+    Asked twice, as two may be planned at the same time, neither of which saw the other: of those
+    that have done nothing yet the older one goes first.
+    """
+    for other in others:
+        told = other.told
+        if other.uid == move.uid or other.spec.dry_run or told.phase in ENDS:
+            continue
+        has_begun = told.phase not in (Phase.NEW, move.told.phase)
+        is_as_far = told.phase == move.told.phase
+        if has_begun or (is_as_far and _age_key(other) < _age_key(move)):
+            return Undo(
+                f"VolumeMove {other.name} of the same claim is not finished; wait for its end, or "
+                "abort it"
+            )
+    return None
+
+
+def _age_key(move: VolumeMove) -> tuple[str, str]:
+    created_at = move.metadata.creation_timestamp
+    return (created_at.isoformat() if created_at else "", move.name)
 
 
 def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:

@@ -42,6 +42,8 @@ def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
     mover._record = record  # type: ignore[assignment]
     mover._driver = DRIVER
     mover._companions = FakeCompanions()  # type: ignore[assignment]
+    no_moves = SimpleNamespace(keyed=lambda *_: [])
+    mover._caches = SimpleNamespace(moves=no_moves)  # type: ignore[assignment]
     return mover, record
 
 
@@ -343,6 +345,39 @@ async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
 
     assert isinstance(await mover._begin(move), Later)
     assert record.written == [{"message": "it waits"}]
+
+
+@pytest.mark.parametrize(
+    ("other", "phase", "goes_on"),
+    [
+        ("a", "Planned", False),  # by name, as both are of the same second
+        ("z", "Planned", True),
+        ("z", "Warming", False),
+        ("z", "Aborting", False),
+        ("a", "", True),  # its own plan is refused
+        ("a", "Aborted", True),
+    ],
+)
+async def test_of_two_moves_that_were_planned_at_the_same_time_one_begins(
+    other: str, phase: str, *, goes_on: bool
+):
+    mover, record = a_mover(None)
+    mover._companions = FakeCompanions(Await("it goes on"))  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Planned")
+    meta = structs.replace(move.metadata, name=other, uid=f"uid-{other}")
+    second = structs.replace(in_phase(move, phase), metadata=meta)
+    both = {("claim", "shop/data"): [move, second]}
+    mover._caches = SimpleNamespace(  # type: ignore[assignment]
+        moves=SimpleNamespace(keyed=lambda *key: both[key])
+    )
+
+    await mover._begin(move)
+
+    (status,) = record.written
+    assert (status.get("phase") is None) is goes_on
+    if not goes_on:
+        assert status["phase"] is Phase.ABORTED
+        assert f"VolumeMove {other} of the same claim is not finished" in status["message"]
 
 
 @pytest.mark.parametrize("phase", ["Held", "Creating"])
