@@ -132,3 +132,27 @@ async def test_of_two_the_one_that_is_late_goes_on_and_is_told(cluster: FakeClus
     assert done.exit_code == 0, done.output
     assert "VolumeMove shop/mine is in the phase Swapping and goes on" in done.stderr
     assert cluster.moves["other"]["status"]["phase"] == "Aborted"
+
+
+async def test_one_that_has_promised_to_swap_is_undone_with_the_first_of_them(
+    cluster: FakeCluster, run: Run
+):
+    cluster.put("mine", {"phase": "Creating"}, movedWith=["logs"])
+    ready = {"phase": "Creating", "ready": True}
+    cluster.put("other", ready, claimName="logs", movedWith=["data"])
+    done = await run("--abort", "shop/other")
+
+    assert done.exit_code == 0, done.output
+    assert "goes on" not in done.stderr
+    phases = {name: each["status"]["phase"] for name, each in cluster.moves.items()}
+    assert phases == {"mine": "Aborted", "other": "Aborted"}
+
+
+async def test_if_all_have_promised_or_swapped_it_is_too_late(cluster: FakeCluster, run: Run):
+    cluster.put("mine", {"phase": "Swapping"}, movedWith=["logs"])
+    ready = {"phase": "Creating", "ready": True}
+    cluster.put("other", ready, claimName="logs", movedWith=["data"])
+    done = await run("--abort", "shop/other")
+
+    assert done.exit_code == 1
+    assert "cannot be aborted any more" in done.stderr

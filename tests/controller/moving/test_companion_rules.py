@@ -284,7 +284,7 @@ def test_a_claim_that_was_not_moved_after_all_is_told_with_what_helps():
     said = rules.not_moved(mine, [logs(failed)])
 
     assert said.startswith("claim logs was not moved with it (VolumeMove logs-to-b is Aborted: the")
-    assert "kubectl ebs move --abort shop/data-to-b" in said
+    assert f"kubectl ebs move -n shop pvc/logs --to-zone {THERE}" in said
     for ended in (logs(of_logs("Cleaning")), logs(of_logs("Done"), zone=THERE)):
         assert rules.not_moved(mine, [ended]) == ""
 

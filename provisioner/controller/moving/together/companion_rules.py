@@ -132,11 +132,13 @@ def not_moved(move: VolumeMove, companions: Iterable[Companion]) -> str:
     left = [e for e in companions if _partner(move, e) is None and not _is_there(move, e)]
     if not left:
         return ""
-    names = listed(sorted(each.name for each in left), "and")
-    return (
-        f"claim {names} was not moved with it{_last(move, left[0])}: until it is moved as well, or "
-        f"this one back (kubectl ebs move --abort {move.key}), pods that use both may find no node"
-    )
+    names = sorted(each.name for each in left)
+    said = f"claim {listed(names, 'and')} was not moved with it{_last(move, left[0])}"
+    if not move.spec.to.zone:
+        return said
+    words = " ".join(f"pvc/{name}" for name in names)
+    command = f"kubectl ebs move -n {move.metadata.namespace} {words} --to-zone {move.spec.to.zone}"
+    return f"{said}: pods that use both find no node until it is moved as well ({command})"
 
 
 def _together(
