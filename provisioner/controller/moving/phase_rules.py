@@ -56,9 +56,17 @@ _OF_THE_OLD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A pod that uses the claim, and that a node has, or will have, to let go of it."""
+    """A pod that uses the claim, and that a node has, or will have, to let go of it.
+
+    One that has ended counts: Kubernetes keeps a claim as long as a pod that had a node names it.
+    Source: Kubernetes 1.36 pkg/controller/volume/pvcprotection podUsesPVC.
+    """
 
     name: str
+    has_ended: bool = False
+
+
+COUNTS = "counts as a user of the claim until somebody deletes it (kubectl delete pod)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +197,18 @@ def next_copied_step(move: VolumeMove, seen: InUse) -> Await | GoOn | Undo:
             return step
 
 
+def waiting_for(uses: Sequence[Use]) -> str:
+    """For which pods a move waits, as a sentence."""
+    going = [each.name for each in uses if not each.has_ended]
+    ended = [each.name for each in uses if each.has_ended]
+    said = [f"waiting for pods {listed(going, 'and')} to end"] if going else []
+    said += [f"pod {each} has ended, and {COUNTS}" for each in ended]
+    return "; ".join(said)
+
+
 def _in_use(source: MoveSource, seen: InUse) -> str:
     if seen.uses:
-        return f"waiting for pods {listed([each.name for each in seen.uses], 'and')} to end"
+        return waiting_for(seen.uses)
     if seen.nodes:
         return f"waiting until volume {source.volume_id} is detached from {listed(seen.nodes)}"
     state = seen.volume.state if seen.volume is not None else "unknown"
@@ -337,7 +354,7 @@ def _removed(claim: Document, uses: Sequence[Use]) -> Remove | Await:
 def _awaiting_end(uses: Sequence[Use]) -> Await:
     """Kubernetes keeps a deleted claim while a node has a pod that uses it."""
     if uses:
-        return Await(f"waiting for pods {listed([each.name for each in uses], 'and')} to end")
+        return Await(waiting_for(uses))
     return Await("waiting until the old claim is gone")
 
 
