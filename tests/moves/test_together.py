@@ -50,6 +50,9 @@ async def test_a_claim_that_is_as_asked_is_passed_over(cluster: FakeCluster, run
     assert [each["spec"]["claimName"] for each in real(cluster)] == ["data"]
     assert "movedWith" not in real(cluster)[0]["spec"]
     assert "claim shop/logs is passed over: is already as the move asks" in done.stdout
+    plans = [each for each in cluster.bodies if dry(each) and each["spec"]["claimName"] == "data"]
+    # What is agreed to is what is done: the pods of the other one do not stop.
+    assert [each["spec"].get("movedWith") for each in plans] == [["logs"], None]
 
     cluster.plan = as_asked
     again = await run("pvc/shop/data", "pvc/shop/logs", *TO_B, "--yes")
