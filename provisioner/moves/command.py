@@ -225,6 +225,8 @@ async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequ
     async with connected(target) as client:
         moves = Moves(client)
         found = await _found(moves, named)
+        if len(found) == 1 and found[0].told.phase == Phase.DONE and found[0].spec.moved_with:
+            found += wish_rules.done_with(await moves.every(named.namespace), found[0])
         back = wish_rules.back_before(found, given)
         if back:
             return back

@@ -133,6 +133,33 @@ class MoveTogether(MoveRestarts):
         await super().clear()
 
 
+class MoveTogetherBack(MoveTogether):
+    """After that both go back by one command, as the pod could not start with one of them."""
+
+    async def move(self) -> None:
+        await super().move()
+        await super().check()
+        words = ("--abort", f"{self.world.namespace}/{self.names[1]}", "--restart", "--yes")
+        self.told = await self.run_move(*words)
+
+    async def check(self) -> None:
+        """The pod has the volumes of before, in their zone; the newer ones are kept."""
+        assert self.told[0] == 0, self.told
+        volumes = await self.volumes()
+        for name in self.names:
+            claim = await self.world.api.get(f"{self.world.claims}/{name}")
+            volume = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+            assert self._is_old(volume), volume
+        assert len(volumes) == 4, volumes
+        await self._check_pod(self.node_here)
+
+    async def clear(self) -> None:
+        for each in await hands.items(self.world.api, self.path_of("").rstrip("/")):
+            if each["spec"]["claimName"] in self.names:
+                await self.remove(self.path_of(each["metadata"]["name"]))
+        await super().clear()
+
+
 class MoveTogetherAborted(MoveTogether):
     """One of the two is aborted late: both are undone, or both are moved."""
 

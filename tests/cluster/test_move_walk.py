@@ -37,7 +37,11 @@ from tests.cluster.move_stories import (
     MoveWarms,
     moves_installed,
 )
-from tests.cluster.move_together_stories import MoveTogether, MoveTogetherAborted
+from tests.cluster.move_together_stories import (
+    MoveTogether,
+    MoveTogetherAborted,
+    MoveTogetherBack,
+)
 from tests.cluster.stories import Story
 from tests.cluster.walk_world import World
 
@@ -94,7 +98,7 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveCopies,
         MoveTooSmall,
         MoveCopyAborted,
-        MoveTogether,
+        MoveTogetherBack,
     ],
     ids=lambda k: k.__name__,
 )

@@ -151,6 +151,26 @@ async def test_one_that_has_promised_to_swap_is_undone_with_the_first_of_them(
     assert phases == {"mine": "Aborted", "other": "Aborted"}
 
 
+async def test_claims_that_were_moved_together_go_back_together(cluster: FakeCluster, run: Run):
+    """Their pods would find no node if one went back alone."""
+    done = {"phase": "Done", "phaseSince": "2026-11-01T00:00:00+00:00"}
+    cluster.put("mine", done, movedWith=["logs", "third"])
+    cluster.put("other", done, claimName="logs", movedWith=["data", "third"])
+    cluster.put("alone", done, claimName="third", movedWith=["data", "logs"])
+    later = {"phase": "Done", "phaseSince": "2026-11-02T00:00:00+00:00"}
+    cluster.put("since", later, claimName="third")
+    back = await run("--abort", "shop/mine", "--yes")
+
+    assert back.exit_code == 0, back.output
+    asked = {
+        e["spec"]["claimName"]: (e["spec"]["to"], e["spec"]["movedWith"]) for e in real(cluster)
+    }
+    assert asked == {
+        "data": ({"source": "mine"}, ["logs"]),
+        "logs": ({"source": "other"}, ["data"]),
+    }
+
+
 async def test_if_all_have_promised_or_swapped_it_is_too_late(cluster: FakeCluster, run: Run):
     cluster.put("mine", {"phase": "Swapping"}, movedWith=["logs"])
     ready = {"phase": "Creating", "ready": True}

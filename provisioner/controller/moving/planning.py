@@ -101,7 +101,10 @@ class Planning:
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
         pods = await self._record.pods(move)
-        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
+        zone = move.spec.to.zone
+        if kept is not None and kept.volume is not None:
+            zone = kept.volume.zone
+        nodes = self._caches.nodes.values() if pods and zone else ()
         return Facts(
             move=move,
             claim=claim,
@@ -119,7 +122,7 @@ class Planning:
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
             pods=pods,
-            companions=await self._companions.of_pods(move, pods),
+            companions=await self._companions.of_pods(move, pods, zone),
             nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
             kept=kept,
             has_hold=await self._restarts.has_hold(namespace),

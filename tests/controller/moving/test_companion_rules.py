@@ -304,6 +304,24 @@ def test_a_move_without_others_waits_for_nobody():
         assert ask(a_move(), []) is None
 
 
+BACK: dict[str, Any] = {
+    "plan": {"source": {"zone": HERE}, "target": {"zone": THERE}},
+}
+
+
+def test_moves_that_go_back_go_together_each_from_a_move_of_its_own():
+    mine = a_move("data", "Creating", BACK, to={"source": "data-1"}, **WITH_LOGS)
+    other = of_logs("Held", BACK | {"ready": True}, to={"source": "logs-1"})
+
+    assert rules.before_begin(mine, [logs(other)]) is None
+    assert rules.before_swap(mine, [logs(other)]) is None
+    assert isinstance(rules.before_swap(mine, [logs()]), Undo)
+    assert rules.left_behind(a_move(), [logs(other)], THERE) is None
+    arrived = a_move("data", "Cleaning", BACK, to={"source": "data-1"}, **WITH_LOGS)
+    assert rules.not_moved(arrived, [logs(zone=THERE)]) == ""
+    assert f"--to-zone {THERE}" in rules.not_moved(arrived, [logs()])
+
+
 # -- pods come back to all of their claims
 
 

@@ -72,7 +72,15 @@ def left_behind(move: VolumeMove, companions: Iterable[Companion], zone: str) ->
 
 
 def _goes_to(other: VolumeMove, zone: str) -> bool:
-    return other.is_under_way and other.spec.to.zone == zone
+    return other.is_under_way and _zone_of(other) == zone
+
+
+def _zone_of(move: VolumeMove) -> str:
+    """To which zone a move goes; "" for one that stays in its zone, or has no plan yet."""
+    plan = move.told.plan
+    if move.goes_back and plan is not None and plan.target.zone != plan.source.zone:
+        return plan.target.zone
+    return move.spec.to.zone
 
 
 def notes(move: VolumeMove) -> list[str]:
@@ -134,10 +142,11 @@ def not_moved(move: VolumeMove, companions: Iterable[Companion]) -> str:
         return ""
     names = sorted(each.name for each in left)
     said = f"claim {listed(names, 'and')} was not moved with it{_last(move, left[0])}"
-    if not move.spec.to.zone:
+    zone = _zone_of(move)
+    if not zone:
         return said
     words = " ".join(f"pvc/{name}" for name in names)
-    command = f"kubectl ebs move -n {move.metadata.namespace} {words} --to-zone {move.spec.to.zone}"
+    command = f"kubectl ebs move -n {move.metadata.namespace} {words} --to-zone {zone}"
     return f"{said}: pods that use both find no node until it is moved as well ({command})"
 
 
@@ -192,12 +201,15 @@ def _partner(move: VolumeMove, companion: Companion) -> VolumeMove | None:
 
 
 def _name_each_other(move: VolumeMove, other: VolumeMove) -> bool:
-    return move.spec.claim_name in other.spec.moved_with and other.spec.to == move.spec.to
+    """Those that go back have each a move of their own to go back from."""
+    is_alike = other.spec.to == move.spec.to or (other.goes_back and move.goes_back)
+    return move.spec.claim_name in other.spec.moved_with and is_alike
 
 
 def _is_there(move: VolumeMove, companion: Companion) -> bool:
     """Whether the other claim has what it was to get."""
-    if move.spec.to.zone and move.spec.to.zone in (companion.zones or ()):
+    zone = _zone_of(move)
+    if zone and zone in (companion.zones or ()):
         return True
     return any(
         each.told.phase == Phase.DONE
