@@ -1,4 +1,4 @@
-"""What a cluster of N volumes costs the controller: fitted, as a table and a plot.
+"""What a cluster of N volumes costs the controller and the webhook: fitted, as a table and a plot.
 
 ``python -m tests.bench --only scale --volumes N --out DIR`` leaves a file of each size in DIR;
 ``python -m tests.bench.cost DIR`` makes one table and one picture of all that are there.
@@ -16,7 +16,9 @@ import numpy as np
 from tests.bench import cost_plot
 from tests.bench.scale_stage import Scaled
 
-START, QUIET, WEBHOOK = "start until", "a quiet minute", ("a webhook", "the same replica")
+START, QUIET = "start until", "a quiet minute"
+WEBHOOK = "a webhook replica"
+_NOT_OURS = (WEBHOOK, "the same replica")
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -30,6 +32,7 @@ class Cost(msgspec.Struct, frozen=True):
         start_cpu_s: CPU from its start until the first new claim is Bound.
         minute_cpu_s: CPU of the quiet minute, with the nodes' heartbeats.
         minute_mib: received from the API server in it; None where ``ss`` could not tell.
+        webhook_mib: resident, of a webhook that has all of it cached; None where none was started.
     """
 
     volumes: int
@@ -39,6 +42,7 @@ class Cost(msgspec.Struct, frozen=True):
     start_cpu_s: float
     minute_cpu_s: float
     minute_mib: float | None = None
+    webhook_mib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ MEASURES = {
     "start_cpu_s": "CPU to start, s",
     "minute_cpu_s": "CPU of a quiet minute, s",
     "minute_mib": "received in a quiet minute, MiB",
+    "webhook_mib": "memory of a webhook, MiB",
 }
 
 
@@ -69,7 +74,8 @@ def of(found: Scaled) -> Cost:
     Raises:
         StopIteration: it has no quiet minute, or no start.
     """
-    ours = [each for each in found.stages if not each.name.startswith(WEBHOOK)]
+    ours = [each for each in found.stages if not each.name.startswith(_NOT_OURS)]
+    webhook = next((each for each in found.stages if each.name.startswith(WEBHOOK)), None)
     start = next(each for each in ours if each.name.startswith(START))
     quiet = next(each for each in ours if each.name == QUIET)
     return Cost(
@@ -80,6 +86,7 @@ def of(found: Scaled) -> Cost:
         start_cpu_s=start.cpu_s,
         minute_cpu_s=quiet.cpu_s,
         minute_mib=quiet.received_mib,
+        webhook_mib=webhook.rest_mib if webhook else None,
     )
 
 

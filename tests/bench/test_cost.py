@@ -39,6 +39,7 @@ def test_the_costs_of_a_run_are_the_controllers_own(tmp_path: Path) -> None:
     (found,) = cost.read(tmp_path)
     assert (found.volumes, found.start_cpu_s, found.minute_cpu_s) == (1000, 4.0, 0.2)
     assert (found.rest_mib, found.peak_mib, found.minute_mib) == (95, 120, None)
+    assert found.webhook_mib == 300
 
 
 def test_a_line_through_points_on_a_line_is_that_line() -> None:
