@@ -136,7 +136,8 @@ def _number(value: float | None) -> str:
 
 
 def _formula(line: Line) -> str:
-    return f"{line.fixed:.2g} + {line.per_volume * 1000:.2g} for 1,000 volumes"
+    sign = "-" if line.per_volume < 0 else "+"
+    return f"{line.fixed:.2g} {sign} {abs(line.per_volume) * 1000:.2g} for 1,000 volumes"
 
 
 @click.command(help=__doc__)
