@@ -381,7 +381,9 @@ def test_what_webhooks_add_to_a_pod_that_copies_is_forbidden_so_that_a_plan_tell
 def test_the_limits_of_memory_fit_the_volumes_that_they_are_said_to_fit():
     guide = (MANIFESTS.parent / "docs" / "install.md").read_text()
     (fixed, each_1000), *_ = re.findall(r"\*\*(\d+) MiB and (\d+) MiB for each 1,000", guide)
-    rows = re.findall(r"^\| ([\d,]+) \| (\d+)Mi.*? \| (\d+)Mi( \(the default\))? \|$", guide, re.MULTILINE)
+    rows = re.findall(
+        r"^\| ([\d,]+) \| (\d+)Mi.*? \| (\d+)Mi( \(the default\))? \|$", guide, re.MULTILINE
+    )
     values = yaml.safe_load((MANIFESTS / "chart" / "values.yaml").read_text())
     resources = container()["resources"]
 

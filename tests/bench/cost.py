@@ -17,7 +17,7 @@ from tests.bench import cost_plot
 from tests.bench.scale_stage import Scaled
 
 START, QUIET = "start until", "a quiet minute"
-WEBHOOK = "a webhook replica"
+BURST, WEBHOOK = "claims on top", "a webhook replica"
 _NOT_OURS = (WEBHOOK, "the same replica")
 
 
@@ -28,10 +28,11 @@ class Cost(msgspec.Struct, frozen=True):
         volumes: how many stood, each with its claim; 0.6 of them attached, to a tenth as many nodes.
         measured_on: the day.
         rest_mib: resident at the end of the quiet minute.
-        peak_mib: resident at most, in any stage of the controller.
+        peak_mib: resident at most, in any stage of the controller but a burst.
         start_cpu_s: CPU from its start until the first new claim is Bound.
         minute_cpu_s: CPU of the quiet minute, with the nodes' heartbeats.
         minute_mib: received from the API server in it; None where ``ss`` could not tell.
+        burst_mib: resident at most in a burst of claims on top; None where none was made.
         webhook_mib: resident, of a webhook that has all of it cached; None where none was started.
     """
 
@@ -42,6 +43,7 @@ class Cost(msgspec.Struct, frozen=True):
     start_cpu_s: float
     minute_cpu_s: float
     minute_mib: float | None = None
+    burst_mib: float | None = None
     webhook_mib: float | None = None
 
 
@@ -61,6 +63,7 @@ class Line:
 MEASURES = {
     "rest_mib": "memory at rest, MiB",
     "peak_mib": "memory at most, MiB",
+    "burst_mib": "memory at most, a burst of 1,000 claims on top, MiB",
     "start_cpu_s": "CPU to start, s",
     "minute_cpu_s": "CPU of a quiet minute, s",
     "minute_mib": "received in a quiet minute, MiB",
@@ -76,16 +79,18 @@ def of(found: Scaled) -> Cost:
     """
     ours = [each for each in found.stages if not each.name.startswith(_NOT_OURS)]
     webhook = next((each for each in found.stages if each.name.startswith(WEBHOOK)), None)
+    burst = next((each for each in ours if BURST in each.name), None)
     start = next(each for each in ours if each.name.startswith(START))
     quiet = next(each for each in ours if each.name == QUIET)
     return Cost(
         volumes=found.there.volumes,
         measured_on=datetime.now(UTC).date().isoformat(),
         rest_mib=quiet.rest_mib,
-        peak_mib=max(each.peak_mib for each in ours),
+        peak_mib=max(each.peak_mib for each in ours if each is not burst),
         start_cpu_s=start.cpu_s,
         minute_cpu_s=quiet.cpu_s,
         minute_mib=quiet.received_mib,
+        burst_mib=burst.peak_mib if burst else None,
         webhook_mib=webhook.rest_mib if webhook else None,
     )
 
@@ -140,24 +145,25 @@ def _formula(line: Line) -> str:
     return f"{line.fixed:.2g} {sign} {abs(line.per_volume) * 1000:.2g} for 1,000 volumes"
 
 
+def _series(costs: Sequence[Cost], measure: str) -> cost_plot.Series:
+    points = [(c.volumes, y) for c in costs if (y := getattr(c, measure)) is not None]
+    line = fit(costs, measure)
+    return cost_plot.Series(MEASURES[measure], points, None if line is None else line.at)
+
+
 @click.command(help=__doc__)
 @click.argument("folder", type=click.Path(exists=True, path_type=Path))
 @click.option("--image", type=Path, help="FOLDER/scale.png without.")
 def main(*, folder: Path, image: Path | None) -> None:
     """Make the table and the plot."""
     costs = read(folder)
-    lines = {measure: fit(costs, measure) for measure in MEASURES}
-    cost_plot.draw(
-        [
-            cost_plot.Panel(
-                name,
-                [(each.volumes, getattr(each, measure)) for each in costs],
-                None if (line := lines[measure]) is None else line.at,
-            )
-            for measure, name in MEASURES.items()
-        ],
-        image or folder / "scale.png",
-    )
+    series = {measure: _series(costs, measure) for measure in MEASURES}
+    memory = [each for measure, each in series.items() if measure.endswith("_mib")]
+    received = series["minute_mib"]
+    panels = [cost_plot.Panel("memory, MiB", [each for each in memory if each is not received])]
+    others = (series["start_cpu_s"], series["minute_cpu_s"], received)
+    panels += [cost_plot.Panel(each.name, [each]) for each in others]
+    cost_plot.draw(panels, image or folder / "scale.png")
     click.echo(markdown(costs))
 
 

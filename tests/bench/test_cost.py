@@ -27,6 +27,7 @@ def a_run(stages: Sequence[Stage]) -> Scaled:
 STAGES = [
     a_stage("start until the first new claim is Bound", cpu_s=4.0, rest_mib=90, peak_mib=100),
     a_stage("a quiet minute", cpu_s=0.2, rest_mib=95, peak_mib=96),
+    a_stage("1,000 claims on top: Bound", cpu_s=9.0, rest_mib=130, peak_mib=140),
     a_stage("take-over by a warm standby", cpu_s=1.0, rest_mib=97, peak_mib=120),
     a_stage("a webhook replica, all cached", cpu_s=0.0, rest_mib=300, peak_mib=300),
     a_stage("the same replica, asked 500 times a second", cpu_s=9.0, rest_mib=310, peak_mib=310),
@@ -39,7 +40,7 @@ def test_the_costs_of_a_run_are_the_controllers_own(tmp_path: Path) -> None:
     (found,) = cost.read(tmp_path)
     assert (found.volumes, found.start_cpu_s, found.minute_cpu_s) == (1000, 4.0, 0.2)
     assert (found.rest_mib, found.peak_mib, found.minute_mib) == (95, 120, None)
-    assert found.webhook_mib == 300
+    assert (found.burst_mib, found.webhook_mib) == (140, 300)
 
 
 def test_a_line_through_points_on_a_line_is_that_line() -> None:
