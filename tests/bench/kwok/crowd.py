@@ -51,6 +51,7 @@ class Node:
     is_cordoned: bool = False
     is_dead: bool = False
     in_use: set[str] = field(default_factory=set)
+    telling: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     @property
     def name(self) -> str:
@@ -283,8 +284,9 @@ class Crowd:
                 await self._say_in_use(node)
 
     async def _say_in_use(self, node: Node) -> None:
-        body = {"status": {"volumesInUse": sorted(node.in_use)}}
-        await self._send("PATCH", f"/api/v1/nodes/{node.name}/status", body)
+        async with node.telling:  # of two lists on their way, the older one could come last
+            body = {"status": {"volumesInUse": sorted(node.in_use)}}
+            await self._send("PATCH", f"/api/v1/nodes/{node.name}/status", body)
 
     # Users ----------------------------------------------------------------------------------------
 

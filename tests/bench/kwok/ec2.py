@@ -1,7 +1,7 @@
 """``python -m tests.bench.kwok.ec2``: the strict EC2, with a door for the bench beside its own.
 
 ``POST /_bench`` puts standing volumes into it; ``GET /_bench`` tells what there is, past the calls
-of EC2, their quotas and their delays.
+of EC2, their quotas and their delays. ``GET /_bench/inventories`` tells only their number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,6 +23,7 @@ from tests.day import placing
 
 REGION: Final = "us-east-1"
 _DOOR: Final = "/_bench"
+_INVENTORIES: Final = "/_bench/inventories"
 _ID: Final = ("<volumeId>", "</volumeId>")
 
 
@@ -42,12 +43,10 @@ class There(msgspec.Struct):
         made: the ids of all volumes that were ever made, by their persistent volume.
         volumes: by id, whether it is on its way out, and to what it is attached; without those that
             instances were born with.
-        inventories: DescribeVolumes by tag, page by page, which are no looks at what is under way.
     """
 
     made: dict[str, set[str]]
     volumes: dict[str, tuple[bool, tuple[str, ...]]]
-    inventories: int = 0
 
 
 class Door:
@@ -76,6 +75,8 @@ class Door:
     async def __call__(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
         body = await request.read()
+        if request.path == _INVENTORIES:
+            return web.Response(text=f"{self._inventories}")
         if request.path != _DOOR:
             is_look = b"Action=DescribeVolumes&" in body
             self._inventories += is_look and b"Filter.1.Name=tag" in body
@@ -105,7 +106,7 @@ class Door:
             for volume_id, each in placing.shown(backend).items()
             if PERSISTENT_VOLUME_NAME in backend.tags.get(volume_id, {})
         }
-        return There(self._made, shown, self._inventories)
+        return There(self._made, shown)
 
 
 def put(endpoint: str, wanted: Wanted) -> There:
@@ -116,6 +117,12 @@ def put(endpoint: str, wanted: Wanted) -> There:
 def there(endpoint: str) -> There:
     """What EC2 has now."""
     return _asked(endpoint, None)
+
+
+def inventories(endpoint: str) -> int:
+    """DescribeVolumes by tag so far, page by page: they are no looks at what is under way."""
+    _, reply = ask(endpoint, _INVENTORIES)
+    return int(reply)
 
 
 def _asked(endpoint: str, body: bytes | None) -> There:

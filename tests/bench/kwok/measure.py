@@ -28,6 +28,7 @@ from tests.bench.kwok import ec2, standing_pods, truth
 from tests.bench.kwok.crowd import Crowd
 from tests.bench.kwok.ec2 import Wanted
 from tests.bench.kwok.keeper import Kept
+from tests.bench.kwok.life_rules import Life
 from tests.bench.kwok.report import Found, Sample, Told
 from tests.bench.kwok.standing_pods import Populated
 from tests.bench.kwok.trouble_rules import CALM, RECOVERED_WITHIN_S, Trouble, troubles
@@ -186,8 +187,8 @@ class _Run:
             ]
             await self._unless_broken(asyncio.sleep(minutes * 60), living, churning, *looking)
             churning.cancel()
-            await asyncio.gather(*hard)
             self._tell("the run is over: nobody asks for anything any more")
+            await asyncio.gather(*hard)
             await self._unless_broken(self._rest(), living, *looking)
             self._close(cpu)
         finally:
@@ -272,8 +273,8 @@ class _Run:
         before = -1
         while True:
             counts = await asyncio.to_thread(self._made.ec2.counts)
-            there = await asyncio.to_thread(ec2.there, self._made.ec2.endpoint)
-            looks = counts.get("DescribeVolumes", 0) - there.inventories
+            told = await asyncio.to_thread(ec2.inventories, self._made.ec2.endpoint)
+            looks = counts.get("DescribeVolumes", 0) - told
             if before >= 0:
                 rate = (looks - before) / _LOOKS_S
                 self.found.busiest_looks = max(self.found.busiest_looks, rate)
@@ -288,9 +289,7 @@ class _Run:
         self._troubled += 1
         match trouble.does:
             case "kill":
-                leader, _ = await self._leader()
-                if leader is not None:
-                    leader.kill()
+                await self._kill_leader()
             case "outage":
                 await self._made.plane.stop_api_server()
                 await asyncio.sleep(trouble.lasts_s)
@@ -302,6 +301,16 @@ class _Run:
         self.found.troubles.append(told)
         self._tell(f"over: {trouble.what}; {told.late} are late")
         await self._recovers(told)
+
+    async def _kill_leader(self) -> None:
+        """As soon as there is one."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                leader, _ = await self._leader()
+                if leader is not None:
+                    leader.kill()
+                    return
+                await asyncio.sleep(1.0)
 
     async def _brown_out(self, trouble: Trouble) -> None:
         control = self._made.ec2.control
@@ -326,7 +335,7 @@ class _Run:
 
     async def _rest(self) -> None:
         """Until nothing is under way, and what EC2 has is what the API server has."""
-        began_s, crowd = time.monotonic(), self._crowd
+        began_s, told_s, crowd = time.monotonic(), 0.0, self._crowd
         while True:
             self.found.rested_s = time.monotonic() - began_s
             waiting = crowd.waiting()
@@ -335,12 +344,15 @@ class _Run:
             if is_over or not (waiting or crowd.is_busy or self.found.queue_depth):
                 there = await asyncio.to_thread(ec2.there, self._made.ec2.endpoint)
                 wrong = await truth.wrong(self._made.plane.api, there, crowd)
-                wrong += [f"{each.key} waits to be {each.waits_for}" for each in waiting]
+                wrong += map(_waits, waiting)
                 self.found.wrong = wrong
                 self._tell(f"{len(wrong)} wrong {_since(began_s)} after the run: {wrong[:3]}")
                 if is_over or not wrong:
                     return
                 await asyncio.sleep(_TRUTH_S)
+            if waiting and self.found.rested_s - told_s > _TELL_S:
+                told_s = self.found.rested_s
+                self._tell(f"waiting: {', '.join(map(_waits, waiting[:5]))}")
             await asyncio.sleep(1.0)
 
     def _cpu(self) -> dict[str, float]:
@@ -367,6 +379,11 @@ class _Run:
         found.errors = list(crowd.errors)
         for each in kept:
             found.errors += [f"{each.name}: {line[:200]}" for line in each.complaints()]
+
+
+def _waits(life: Life) -> str:
+    on = f" from {life.node}" if life.node else ""
+    return f"{life.key} waits to be {life.waits_for}{on}: {_since(life.since_s)}"
 
 
 def _since(began_s: float) -> str:

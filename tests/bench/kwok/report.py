@@ -58,7 +58,6 @@ class Found:
     took_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     throttled: dict[str, int] = field(default_factory=dict)
-    inventories: int = 0
     busiest_looks: float = 0.0  # a second, in the busiest half minute
     ended: int = 0
     replaced: int = 0

@@ -127,6 +127,17 @@ def test_every_volume_that_is_made_for_one_persistent_volume_is_remembered(accou
     assert len(ec2.there(account.endpoint).made["pvc-twice"]) == 2
 
 
+def test_only_questions_by_tag_are_inventories(account: StrictEc2):
+    client = account_client(account)
+    before = ec2.inventories(account.endpoint)
+
+    client.describe_volumes(Filters=[{"Name": "volume-id", "Values": ["vol-00000000000000001"]}])
+    client.describe_volumes(Filters=[{"Name": "tag:CSIVolumeName", "Values": ["pvc-1"]}])
+    client.describe_instances(Filters=[{"Name": "tag:Name", "Values": ["x"]}])
+
+    assert ec2.inventories(account.endpoint) == before + 1
+
+
 def account_client(account: StrictEc2) -> Any:
 
     return lab.client(account.endpoint)
