@@ -11,7 +11,8 @@ LATE_S = 60.0
 
 LATE_ON_DEAD_NODE_S = 300.0
 """Kubernetes itself needs minutes for a node that was deleted: a minute until its pods are removed,
-and another one until the attach/detach controller has seen it (tests/cluster/dead_nodes.py)."""
+then ours removes what is attached there, and in another one the attach/detach controller has seen it
+(tests/cluster/dead_nodes.py)."""
 
 
 class Wait(StrEnum):

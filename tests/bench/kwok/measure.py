@@ -154,6 +154,7 @@ class _Run:
         where = ["--kubeconfig", str(self._kubeconfig)]
         logs, python = self._made.plane.crew.logs, [sys.executable, "-m"]
         ours = [*python, "provisioner.cli", "controller", "--cluster-id", CLUSTER, *where]
+        ours += ["--release-dead-nodes"]  # or Kubernetes waits six minutes for each
         port = free_port()
         serve = ["serve", "--listen", f"{HOST}:{port}", "--tls-name", HOST]
         theirs = [*python, "webhook.cli", *serve, "--namespace", NAMESPACE, *where]
