@@ -41,7 +41,7 @@ _ROOT = Path(__file__).parents[3]
 _KEY = "AKIAIOSFODNN7CONTROL"  # of ours, so that the bench's own calls are not disturbed
 _PATIENCE_S = 600.0
 _RESTS_WITHIN_S = 1800.0  # a volume that nobody names is removed once it is ten minutes old
-_SAMPLE_S, _TELL_S, _LOOKS_S, _TRUTH_S = 5.0, 30.0, 30.0, 20.0
+_SAMPLE_S, _TELL_S, _LOOKS_S, _TRUTH_S, _LOOK_S = 5.0, 30.0, 30.0, 20.0, 1.0
 # Two thousand kubelets renew two hundred leases a second. A quarter of the duration passes between
 # two renewals of KWOK's, and the controller manager has to wait for longer than that.
 _LEASE_S, _GRACE_S = 240, 300
@@ -324,13 +324,18 @@ class _Run:
         await asyncio.to_thread(lambda: control(**CALM))
 
     async def _recovers(self, told: Told) -> None:
+        """From its end, or that of the trouble in whose midst it came, until the next begins."""
+        while self._troubled:  # noqa: ASYNC110 -- whatever it is
+            await asyncio.sleep(_LOOK_S)
+        told.ended_s = time.monotonic() - self._began_s
+        told.late = self._crowd.late()
         until_s = told.ended_s + 1.5 * RECOVERED_WITHIN_S
-        while (now_s := time.monotonic() - self._began_s) < until_s:
+        while not self._troubled and (now_s := time.monotonic() - self._began_s) < until_s:
             late = self._crowd.late()
             told.most_late = max(told.most_late, late)
             if late:
                 told.recovered_s = now_s - told.ended_s
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(_LOOK_S)
 
     # The end --------------------------------------------------------------------------------------
 

@@ -34,7 +34,8 @@ class Told:
         what: it was.
         ended_s: on the clock of the samples.
         late: behind at its end; ``most_late``: at most afterwards.
-        recovered_s: after its end, when the last of them was done; 0 without any.
+        recovered_s: after its end, when the last of them was done, at most until the next trouble
+            began; 0 without any.
     """
 
     what: str
