@@ -110,7 +110,7 @@ class _Crowd:
         self._kubeconfig = await own_account(plane)
         await self._prepare_reviews()
         await self._lead_before()
-        argv = _command_line(plane.crew.parts["kube-controller-manager"])
+        argv = command_line(plane.crew.parts["kube-controller-manager"])
         for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
             await plane.crew.stop(name)
         await plane.stop_api_server()
@@ -336,6 +336,7 @@ def _is_released(_: str, seen: Seen) -> bool:
     return seen.status.phase == "Released"
 
 
-def _command_line(part: Part) -> list[str]:
+def command_line(part: Part) -> list[str]:
+    """What a running part was started with."""
     text = Path(f"/proc/{part.process.pid}/cmdline").read_text()
     return text.rstrip("\0").split("\0")
