@@ -210,7 +210,9 @@ def test_whichever_of_three_fails_at_any_moment_the_two_others_end_alike():
     """
     nothing: tuple[Known | None, ...] = (None,) * 3
     begin: Known = (("Creating", False),) * 3
-    todo, seen, endings = [(begin, nothing, -1)], set(), set()
+    todo: list[tuple[Any, Any, int]] = [(begin, nothing, -1)]
+    seen: set[tuple[Any, Any, int]] = set()
+    endings: set[tuple[int, tuple[str, ...]]] = set()
     while todo:
         state = todo.pop()
         if state in seen:
