@@ -265,7 +265,7 @@ def adopt(new: msgspec.Struct, old: msgspec.Struct) -> None:
             continue
         if mine == known:
             force_setattr(new, name, known)
-        elif isinstance(mine, msgspec.Struct):
+        elif isinstance(mine, msgspec.Struct) and isinstance(known, msgspec.Struct):
             adopt(mine, known)
 
 
