@@ -14,6 +14,7 @@ from provisioner.sandbox.binaries import ensure_binaries
 from provisioner.sandbox.commands import run_until_signal
 from provisioner.sandbox.workdir import work_folder
 from tests.bench import (
+    cost,
     day,
     inspect_measure,
     memory,
@@ -294,6 +295,8 @@ def main(
     text = report.markdown(results)
     if results.growth:
         plot.draw(results.growth, out / "cost.png")
+    if results.scaled:
+        cost.save(results.scaled, out)
     (out / "table.md").write_text(text)
     click.echo(text)
     _tell(f"written to {out}")
