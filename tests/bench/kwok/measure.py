@@ -323,14 +323,17 @@ class _Run:
             await asyncio.to_thread(lambda: control(faults=None))
         await asyncio.to_thread(lambda: control(**CALM))
 
+    def _is_troubled(self) -> bool:
+        return self._troubled > 0
+
     async def _recovers(self, told: Told) -> None:
         """From its end, or that of the trouble in whose midst it came, until the next begins."""
-        while self._troubled:  # noqa: ASYNC110 -- whatever it is
+        while self._is_troubled():  # noqa: ASYNC110 -- whatever it is
             await asyncio.sleep(_LOOK_S)
         told.ended_s = time.monotonic() - self._began_s
         told.late = self._crowd.late()
         until_s = told.ended_s + 1.5 * RECOVERED_WITHIN_S
-        while not self._troubled and (now_s := time.monotonic() - self._began_s) < until_s:
+        while not self._is_troubled() and (now_s := time.monotonic() - self._began_s) < until_s:
             late = self._crowd.late()
             told.most_late = max(told.most_late, late)
             if late:
