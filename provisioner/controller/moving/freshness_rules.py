@@ -7,6 +7,7 @@ leaves it there (csi_handler.go: csiAttach, addPVFinalizer). So the hold takes i
 is there later tells that what was copied may be old.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +71,7 @@ def guarded(
     *,
     made: Volume | None,
     driver: str,
+    attached: Sequence[str] = (),
 ) -> SwapStep | TurnBack:
     """A step of the swap, or what is done instead, because it would lose data.
 
@@ -83,12 +85,18 @@ def guarded(
         old: the old PersistentVolume.
         made: the volume that the claim is to have, as EC2 has it; asked for with ``may_lose``.
         driver: whose attacher may have interfered.
+        attached: nodes that have the old PersistentVolume, or are to have it; asked for if another
+            driver takes the volume over: one of them would detach what the other has attached.
     """
     if move.copies and _has_old_volume_again(move, claim):
         return TurnBack("somebody has given the claim its old volume again, so the move is undone")
     if not may_lose(step):
         return step
     if not move.copies:
+        if made is not None and move.changes_driver and isinstance(step, Recreate):
+            nodes = attached or [each.instance_id for each in made.attachments]
+            if nodes:
+                return Await(f"waiting until volume {made.volume_id} is detached from {nodes[0]}")
         return step if is_there(made) else Await(_nothing_left(move))
     lacks = outdated(move, old, driver) if old is not None else None
     if isinstance(step, Remove):
