@@ -93,11 +93,7 @@ def guarded(
     if not may_lose(step):
         return step
     if not move.copies:
-        if made is not None and move.changes_driver and isinstance(step, Recreate):
-            nodes = attached or [each.instance_id for each in made.attachments]
-            if nodes:
-                return Await(f"waiting until volume {made.volume_id} is detached from {nodes[0]}")
-        return step if is_there(made) else Await(_nothing_left(move))
+        return _of_staying(move, step, made, attached)
     lacks = outdated(move, old, driver) if old is not None else None
     if isinstance(step, Remove):
         if lacks:
@@ -108,6 +104,18 @@ def guarded(
         return Await(_two_states(move, old, driver))
     elif not is_there(made):
         return Await(_copy_gone(move))
+    return step
+
+
+def _of_staying(
+    move: VolumeMove, step: SwapStep, made: Volume | None, attached: Sequence[str]
+) -> SwapStep:
+    """A step of the swap of a volume that stays: nothing of it can be too old."""
+    if made is None or not is_there(made):
+        return Await(_nothing_left(move))
+    nodes = [*attached, *(each.instance_id for each in made.attachments)]
+    if move.changes_driver and isinstance(step, Recreate) and nodes:
+        return Await(f"waiting until volume {made.volume_id} is detached from {nodes[0]}")
     return step
 
 

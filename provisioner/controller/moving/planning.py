@@ -19,6 +19,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
 from provisioner.model.decision import AGAIN, Later, Next, Refuse
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume_move import Phase, VolumeMove
 
@@ -92,9 +93,7 @@ class Planning:
         claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
         name = claim.spec.volume_name if claim is not None else ""
         found = await self._record.persistent_volume(name)
-        whose = form_rules.driver_of(found) if found is not None else ""
-        is_of_ebs = found is not None and stay_rules.may_have(whose, self._driver)
-        volume_id = found.named_volume if found is not None and is_of_ebs else None
+        volume_id = self._volume_id(found)
         volume = await self._services.volume_reads.volume(volume_id) if volume_id else None
         document = await self._record.volume_document(name)
         kept = await self._going_back.look(move)
@@ -104,8 +103,8 @@ class Planning:
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
         pods = await self._record.pods(move)
-        may_need_nodes = move.spec.to.zone or move.spec.to.storage_class_name
-        nodes = self._caches.nodes.values() if pods and may_need_nodes else ()
+        may_need_others = bool(move.spec.to.zone or move.spec.to.storage_class_name)
+        nodes = self._caches.nodes.values() if pods and may_need_others else ()
         return Facts(
             move=move,
             claim=claim,
@@ -128,6 +127,13 @@ class Planning:
             kept=kept,
             has_hold=await self._restarts.has_hold(namespace),
         )
+
+    def _volume_id(self, found: PersistentVolume | None) -> str | None:
+        """The EBS volume of a PersistentVolume, whose driver may be another one."""
+        is_of_ebs = found is not None and stay_rules.may_have(
+            form_rules.driver_of(found), self._driver
+        )
+        return found.named_volume if found is not None and is_of_ebs else None
 
 
 def _age_s(move: VolumeMove) -> float:
