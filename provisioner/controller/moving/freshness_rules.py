@@ -75,8 +75,7 @@ def guarded(
 ) -> SwapStep | TurnBack:
     """A step of the swap, or what is done instead, because it would lose data.
 
-    Until the claim is deleted, the move can turn back. Afterwards the claim's old volume needs a
-    human's decision, and nothing is done.
+    Until the claim is deleted, the move can turn back; afterwards a human has to decide.
 
     Args:
         move: in Swapping.
@@ -85,8 +84,7 @@ def guarded(
         old: the old PersistentVolume.
         made: the volume that the claim is to have, as EC2 has it; asked for with ``may_lose``.
         driver: whose attacher may have interfered.
-        attached: nodes that have the old PersistentVolume, or are to have it; asked for if another
-            driver takes the volume over: one of them would detach what the other has attached.
+        attached: nodes that have the old PersistentVolume; asked for if another driver takes over.
     """
     if move.copies and _has_old_volume_again(move, claim):
         return TurnBack("somebody has given the claim its old volume again, so the move is undone")
@@ -110,7 +108,10 @@ def guarded(
 def _of_staying(
     move: VolumeMove, step: SwapStep, made: Volume | None, attached: Sequence[str]
 ) -> SwapStep:
-    """A step of the swap of a volume that stays: nothing of it can be too old."""
+    """A step of the swap of a volume that stays: nothing of it can be too old.
+
+    Of two drivers, one would detach what the other has attached, so the first has to be done.
+    """
     if made is None or not is_there(made):
         return Await(_nothing_left(move))
     nodes = [*attached, *(each.instance_id for each in made.attachments)]
