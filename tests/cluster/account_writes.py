@@ -12,7 +12,7 @@ from typing import Any, Literal
 import msgspec
 
 from provisioner.controller.moving.copying_rules import pod_body
-from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.driver import AUTO_MODE_DRIVER, EBS_DRIVER
 from provisioner.model.volume_move import VolumeMove
 from tests.cluster.accounts import CONTROLLER, WEBHOOK
 from tests.cluster.hands import ATTACHMENTS, PVS, claims_of, pods_of
@@ -243,6 +243,10 @@ def on_volumes() -> Iterator[Write]:
     yield creates(ACCEPTED, "a volume of a node's directory", ADMINISTRATOR, **HOST_PATH)
     yield creates(REFUSED, "an NFS volume", nfs={"server": "evil.example", "path": "/"})
     yield creates(REFUSED, "a volume of another driver", **SHARED)
+    yield creates(REFUSED, "a volume of another driver", MOVER, **SHARED)
+    auto = EBS | {"driver": AUTO_MODE_DRIVER}
+    yield creates(REFUSED, "a volume of EKS Auto Mode", csi=auto)
+    yield creates(ACCEPTED, "a volume of EKS Auto Mode", MOVER, csi=auto)
     for ref in SECRET_REFS:
         yield creates(REFUSED, f"a volume with a {ref}", csi=EBS | {ref: SECRET})
     yield creates(ACCEPTED, "a volume", csi=EBS)
