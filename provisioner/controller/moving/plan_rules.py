@@ -342,10 +342,7 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     if volume is None:
         return _no(f"EC2 does not know volume {found.named_volume} of the claim")
     if facts.namesakes:
-        return _no(
-            f"PersistentVolume {min(facts.namesakes)} names volume {volume.volume_id} as well, so "
-            "it may be written to during the move; delete that PersistentVolume first"
-        )
+        return _no(stay_rules.named_twice(facts, min(facts.namesakes), volume.volume_id))
     if volume.multi_attach:
         return _no(f"volume {volume.volume_id} has Multi-Attach enabled, so it is not moved")
     if volume.outpost_arn:

@@ -106,6 +106,21 @@ def refused(facts: Facts, driver: str) -> str | None:
     return form_rules.refused(move, found, whose)
 
 
+def named_twice(facts: Facts, other: str, volume_id: str) -> str:
+    """What is to be done about another PersistentVolume of the volume, in one sentence."""
+    keepers = (each for each in facts.others if each.keeps_volume)
+    keeper = next((each for each in keepers if each.source.persistent_volume == other), None)
+    if keeper is None:
+        return (
+            f"PersistentVolume {other} names volume {volume_id} as well, so it may be written to "
+            "during the move; delete that PersistentVolume first"
+        )
+    return (
+        f"PersistentVolume {other}, which VolumeMove {keeper.name} has kept, names volume "
+        f"{volume_id} as well: delete it first (as long as its policy is Retain, the volume stays)"
+    )
+
+
 def no_copy(change: Change, volume: Volume, wrong: str | None) -> str:
     """Why a volume does not go to another driver as it is; ``wrong``: what it has."""
     return (

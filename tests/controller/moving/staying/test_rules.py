@@ -332,6 +332,28 @@ def test_to_go_back_from_another_driver_is_another_move():
     assert "VolumeMove first has copied nothing: to go back, move the claim to a class of" in said
 
 
+def test_to_go_back_from_a_class_of_the_same_driver_is_another_move_too():
+    made = planned(to_class(a_storage_class("other")))
+    done = swapping(made)
+    status = msgspec.structs.replace(done.told, phase="Done")
+    first = msgspec.structs.replace(done, status=status)
+    given = plans.facts(a_move("back", to={"source": "to-b"}), kept=Kept(first))
+
+    said = refused(given)
+
+    assert said.endswith("no other one to go back to: move the claim to its class fast instead")
+
+
+def test_the_old_object_of_an_earlier_move_is_named_with_what_keeps_it():
+    earlier = swapping(planned(to_class(a_storage_class("other"))))
+    status = msgspec.structs.replace(earlier.told, phase="Done")
+    earlier = msgspec.structs.replace(earlier, status=status)
+    given = replace(to_class(a_storage_class("third")), others=[earlier], namesakes={PV})
+
+    assert f"PersistentVolume {PV}, which VolumeMove to-b has kept, names volume" in refused(given)
+    assert "may be written to" in refused(replace(given, namesakes={"mine"}))
+
+
 # -- the swap: two drivers never have the volume at once
 
 
