@@ -51,7 +51,7 @@ def a_mover(driver: str, *attachments: Any) -> tuple[Mover, list[str]]:
     mover._caches = SimpleNamespace(  # type: ignore[assignment]
         certain=certain, attachments=of_nodes
     )
-    record.create_claim = create_claim  # type: ignore[method-assign]
+    record.create_claim = create_claim  # type: ignore[method-assign, assignment]
     return mover, created
 
 

@@ -14,8 +14,10 @@ from provisioner.controller.moving.plan_rules import AsAsked, Planned
 from provisioner.controller.moving.staying import rules
 from provisioner.model.document import Document
 from provisioner.model.driver import AUTO_MODE_DRIVER, IN_TREE_DRIVER
+from provisioner.model.meta import ObjectMeta
 from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED
 from provisioner.model.persistent_volume import PROVISIONED_BY, CsiSource, InTreeSource
+from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
 from provisioner.model.volume_move import VolumeMove
@@ -239,7 +241,7 @@ def test_a_class_that_was_made_again_for_another_driver_is_another_one():
 
 
 def test_the_plan_says_that_no_node_of_the_other_driver_could_run_the_pods():
-    pod = plans.Pod(metadata=plans.ObjectMeta(name="web-0", namespace="shop"))
+    pod = Pod(metadata=ObjectMeta(name="web-0", namespace="shop"))
     nodes = [(a_node("n1", zone=ZONE), a_csi_node("n1"))]
     given = replace(to_class(auto()), pods=[pod], nodes=nodes)
 
