@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from provisioner.model.copy_report import CopyReport
+from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import OUR_PREFIX
 
@@ -70,7 +71,7 @@ STAGES: Mapping[Phase, Stage] = {
     Phase.HELD: Stage(
         "The volume is attached to no node any more, once the pods that have it have ended. With "
         "`ScaleDown`, their owners are scaled down; with `Restart`, the pods are evicted. If the "
-        "volume stays (`form` alone), its PersistentVolume is set to Retain in the end. With "
+        "volume stays, its PersistentVolume is set to Retain in the end. With "
         "`source`, the kept volume is held too.",
         (Phase.SNAPSHOTTING, Phase.CREATING, Phase.SWAPPING, Phase.ABORTING),
     ),
@@ -186,7 +187,11 @@ class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What a volume is: in ``status.plan``, the one that is there and the one to come."""
+    """What a volume is: in ``status.plan``, the one that is there and the one to come.
+
+    ``driver``: that of its PersistentVolume, or the in-tree plugin; "" where a new volume comes, as
+    that has the same.
+    """
 
     zone: str = ""
     size_gib: int = msgspec.field(default=0, name="sizeGiB")
@@ -197,6 +202,7 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     kms_key_id: str | None = msgspec.field(default=None, name="kmsKeyID")
     storage_class_name: str = ""
     fs_type: str = ""
+    driver: str = ""
 
 
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -407,6 +413,16 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         """Whether its plan makes another PersistentVolume of the same volume."""
         plan = self.told.plan
         return plan is not None and plan.keeps_volume
+
+    @property
+    def changes_driver(self) -> bool:
+        """Whether its plan has another driver take the volume over.
+
+        Kubernetes takes the in-tree plugin's volumes for those of its successor.
+        """
+        plan = self.told.plan
+        drivers = {plan.source.driver, plan.target.driver} if plan is not None else set()
+        return len({EBS_DRIVER if each == IN_TREE_DRIVER else each for each in drivers}) > 1
 
     @property
     def goes_back(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from provisioner.inspect.terminal.table_rules import NOTHING, table, wrapped
+from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.sentences import MOST_LISTED, listed
 from provisioner.model.volume_move import MovePlan, Shape, VolumeMove
 
@@ -48,8 +49,10 @@ def _rows(move: VolumeMove, plan: MovePlan) -> Iterator[tuple[str, str, str]]:
     volume_id = source.volume_id if source is not None else ""
     then = move.kept.volume_id or "a new one"
     yield "volume", volume_id or NOTHING, "the same" if plan.keeps_volume else then
-    if plan.keeps_volume:
+    if plan.source.driver == IN_TREE_DRIVER:
         yield "form", "in-tree", "CSI"
+    if move.changes_driver:
+        yield "driver", plan.source.driver, plan.target.driver
     cells = zip(_cells(plan.source), _cells(plan.target), strict=True)
     for (name, now), (_, afterwards) in cells:
         if now or afterwards:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import msgspec
 
 from provisioner.controller.moving.copying_rules import pod_body
-from provisioner.model.driver import EBS_DRIVER
+from provisioner.model.driver import AUTO_MODE_DRIVER, EBS_DRIVER
 from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
-from tests.cluster.accounts import CONTROLLER, WEBHOOK
+from tests.cluster.accounts import CONTROLLER, NAMESPACE, WEBHOOK
 from tests.cluster.hands import ATTACHMENTS, PVS, claims_of, pods_of
 from tests.cluster.static import ZONE, pinned
 
@@ -38,6 +38,8 @@ CLAIM = f"{claims_of(NAME)}/{NAME}"
 ATTACHMENT = f"{ATTACHMENTS}/{NAME}"
 SNAPSHOT, CONTENT = f"{SNAPSHOTS}/{NAME}", f"{CONTENTS}/{NAME}"
 POD = f"{pods_of(NAME)}/{NAME}"
+# Of manifests/deployment.yaml; policies read it.
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{CONTROLLER}"
 COPY = f"{pods_of(NAME)}/move-there"
 MOVE = f"/apis/{API_VERSION}/namespaces/{NAME}/volumemoves/{NAME}"
 GATE, HELD = "ebs-provisioner.io/volume-move", "ebs-provisioner.io/held-for-move"
@@ -92,10 +94,18 @@ def taint(key: str, effect: str = "NoSchedule") -> Json:
     return {"key": key, "effect": effect}
 
 
-def a_copy(uid: str = "new") -> Json:
+def a_copy(uid: str = "new", image: str = "copy:1") -> Json:
     """The pod that the controller creates to copy files."""
     move = {"metadata": {"namespace": NAME, "name": NAME, "uid": uid}}
-    return pod_body(msgspec.convert(move, VolumeMove), "copy:1")
+    return pod_body(msgspec.convert(move, VolumeMove), image)
+
+
+def a_deployment(*containers: Json) -> Json:
+    """That of the controller, as far as a policy reads it; nothing runs."""
+    named = {"app": CONTROLLER}
+    template = {"metadata": {"labels": named}, "spec": {"containers": [*containers]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": named}, "template": template}
+    return {"metadata": {"name": CONTROLLER}, "spec": spec}
 
 
 def a_kept_copy() -> Json:
@@ -153,6 +163,10 @@ SPECIMENS: dict[str, Json] = {
         "metadata": {"name": NAME},
         "spec": {"claimName": NAME, "to": {"zone": "us-east-1b"}, "dryRun": True},
     },
+    DEPLOYMENT: a_deployment(
+        {"name": "controller", "image": "copy:1", "args": ["controller", "--copy-image=copy:2"]},
+        {"name": "sidecar", "image": "sidecar:1", "args": ["--copy-image=sidecar:2"]},
+    ),
     SNAPSHOT: {
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": "VolumeSnapshot",
@@ -251,6 +265,10 @@ def on_volumes() -> Iterator[Write]:
     yield creates(ACCEPTED, "a volume of a node's directory", ADMINISTRATOR, **HOST_PATH)
     yield creates(REFUSED, "an NFS volume", nfs={"server": "evil.example", "path": "/"})
     yield creates(REFUSED, "a volume of another driver", **SHARED)
+    yield creates(REFUSED, "a volume of another driver", MOVER, **SHARED)
+    auto = EBS | {"driver": AUTO_MODE_DRIVER}
+    yield creates(REFUSED, "a volume of EKS Auto Mode", csi=auto)
+    yield creates(ACCEPTED, "a volume of EKS Auto Mode", MOVER, csi=auto)
     for ref in SECRET_REFS:
         yield creates(REFUSED, f"a volume with a {ref}", csi=EBS | {ref: SECRET})
     yield creates(ACCEPTED, "a volume", csi=EBS)
@@ -385,6 +403,9 @@ def on_copies() -> Iterator[Write]:
 
     volumes = a_copy()["spec"]["volumes"]
     yield creates_pod(ACCEPTED, "a pod that copies files", a_copy())
+    yield creates_pod(ACCEPTED, "a copy with the image of --copy-image", a_copy(image="copy:2"))
+    for image in ("evil", "sidecar:1", "sidecar:2"):
+        yield creates_pod(REFUSED, f"a copy with the image {image}", a_copy(image=image))
     yield creates_pod(REFUSED, "a copy without an owner", named(ownerReferences=[]))
     yield creates_pod(
         REFUSED, "a copy of a Namespace", named(ownerReferences=[OWNER | {"uid": "new"}])

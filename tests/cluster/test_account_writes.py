@@ -34,7 +34,7 @@ POLICIES: list[Json] = [
     for each in yaml.safe_load_all((folder / "policy.yaml").read_text())
     if each["kind"] == "ValidatingAdmissionPolicy"
 ]
-AT_ONCE = 40
+AT_ONCE = 30
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

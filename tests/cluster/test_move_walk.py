@@ -28,6 +28,7 @@ from tests.cluster.move_restart_stories import (
     pods_held_back,
 )
 from tests.cluster.move_set_stories import MoveSetByCommand
+from tests.cluster.move_stay_stories import MoveFromAutoMode, MoveToAutoMode, MoveToClass
 from tests.cluster.move_stories import (
     MoveAborted,
     MoveAcross,
@@ -48,13 +49,13 @@ from tests.cluster.walk_world import World
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of eleven stories all three.
+# each of twelve stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
-    KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts, MoveBack, MoveCopies)
-    KINDS += (MoveCopyAborted, MoveTogether, MoveTogetherAborted)
+    KINDS += (MoveScalesDown, MoveToCsi, MoveToAutoMode, MoveWarms, MoveRestarts, MoveBack)
+    KINDS += (MoveCopies, MoveCopyAborted, MoveTogether, MoveTogetherAborted)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -83,6 +84,9 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveRefused,
         MoveByCommand,
         MoveToCsi,
+        MoveToClass,
+        MoveToAutoMode,
+        MoveFromAutoMode,
         MoveWarms,
         MoveBack,
         MoveBackByCommand,

@@ -10,6 +10,7 @@ import pytest
 
 from provisioner.inspect.terminal import screen
 from provisioner.model.document import Document
+from provisioner.model.driver import AUTO_MODE_DRIVER, EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.volume_move import ABORTABLE, Phase, VolumeMove
 from provisioner.moves import owner_rules, plan_words, progress_words
 from provisioner.moves.display import Display
@@ -129,7 +130,9 @@ def test_a_plan_that_scales_down_names_the_owners_and_asks_for_no_commands():
 
 
 def test_a_plan_of_another_form_says_that_the_volume_stays():
-    plan = PLANNED["plan"] | {"target": SHAPE, "keepsVolume": True, "pods": ["web-0"]}
+    then, now = ({"driver": each} for each in (EBS_DRIVER, IN_TREE_DRIVER))
+    shapes = {"source": SHAPE | now, "target": SHAPE | then}
+    plan = PLANNED["plan"] | shapes | {"keepsVolume": True, "pods": ["web-0"]}
     text = told(a_move("Planned", plan=plan), "to stop: kubectl")
 
     rows = [line.split() for line in text.splitlines()]
@@ -139,6 +142,21 @@ def test_a_plan_of_another_form_says_that_the_volume_stays():
     assert "for as long as the exchange takes, which is seconds." in text
     assert "PersistentVolume pv-1 is kept for 168h, then it is deleted; the volume stays" in text
     assert "snapshot" not in text
+
+
+@pytest.mark.parametrize(
+    ("driver", "rows"), [(AUTO_MODE_DRIVER, [["driver", EBS_DRIVER, AUTO_MODE_DRIVER]]), ("", [])]
+)
+def test_a_plan_names_the_driver_that_takes_the_volume_over(driver: str, rows: Any):
+    shapes = {
+        "source": SHAPE | {"driver": EBS_DRIVER},
+        "target": SHAPE | {"driver": driver or EBS_DRIVER, "storageClassName": "other"},
+    }
+    text = told(a_move("Planned", plan=PLANNED["plan"] | shapes | {"keepsVolume": True}))
+
+    told_rows = [line.split() for line in text.splitlines()]
+    assert [each for each in told_rows if each[:1] in (["form"], ["driver"])] == rows
+    assert ["class", "fast", "other"] in told_rows
 
 
 def test_what_became_of_an_owner_is_said_once_it_is_known():

@@ -302,7 +302,7 @@ class Mover:
         await self._record.try_volume_object(move)
         body = move.told.persistent_volume or {}
         if move.keeps_volume:
-            body = form_rules.with_policy_of(body, old)
+            body = form_rules.with_policy_of(move, body, old)
         volume_id = move.existing_volume_id
         return await self._begin_swap(move, old, volume=volume_id, persistentVolume=body)
 
@@ -482,7 +482,17 @@ class Mover:
             made = await self._services.volume_reads.volume(volume_id)
             if made is None and self._volumes.missing_for_s(move.uid) < CONSISTENCY_S:
                 return phase_rules.Await(f"EC2 does not show volume {volume_id}")
-        return freshness_rules.guarded(move, step, claim, old, made=made, driver=self._driver)
+        attached = await self._attached(move) if move.changes_driver else ()
+        return freshness_rules.guarded(
+            move, step, claim, old, made=made, driver=self._driver, attached=attached
+        )
+
+    async def _attached(self, move: VolumeMove) -> Sequence[str]:
+        """The nodes that have the old PersistentVolume, or are to have it."""
+        await self._caches.certain(self._caches.attachments)
+        name = move.source.persistent_volume
+        found = self._caches.attachments.keyed("persistent_volume", name)
+        return [each.spec.node_name for each in found]
 
     async def _turn_back(self, move: VolumeMove, claim: Document | None, message: str) -> Next:
         if claim is not None and claim.uid == move.source.claim_uid:

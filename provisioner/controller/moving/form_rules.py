@@ -87,10 +87,14 @@ def of_same_volume(body: Json, old: Document) -> Json:
     }
 
 
-def with_policy_of(body: Json, old: PersistentVolume) -> Json:
-    """The new PersistentVolume with the policy that the old one has at the swap."""
-    policy = {"persistentVolumeReclaimPolicy": policy_before(old)}
-    return body | {"spec": body["spec"] | policy}
+def with_policy_of(move: VolumeMove, body: Json, old: PersistentVolume) -> Json:
+    """The new PersistentVolume with the policy that the old one has at the swap.
+
+    A class that is asked for may say Retain as well; but what has Retain keeps it.
+    """
+    key, before = "persistentVolumeReclaimPolicy", policy_before(old)
+    is_kept = bool(move.spec.to.storage_class_name) and body["spec"].get(key) == "Retain"
+    return body | {"spec": body["spec"] | {key: "Retain" if is_kept else before}}
 
 
 def policy_before(old: PersistentVolume) -> str:

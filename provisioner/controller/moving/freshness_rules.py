@@ -7,6 +7,7 @@ leaves it there (csi_handler.go: csiAttach, addPVFinalizer). So the hold takes i
 is there later tells that what was copied may be old.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,11 +71,11 @@ def guarded(
     *,
     made: Volume | None,
     driver: str,
+    attached: Sequence[str] = (),
 ) -> SwapStep | TurnBack:
     """A step of the swap, or what is done instead, because it would lose data.
 
-    Until the claim is deleted, the move can turn back. Afterwards the claim's old volume needs a
-    human's decision, and nothing is done.
+    Until the claim is deleted, the move can turn back; afterwards a human has to decide.
 
     Args:
         move: in Swapping.
@@ -83,13 +84,14 @@ def guarded(
         old: the old PersistentVolume.
         made: the volume that the claim is to have, as EC2 has it; asked for with ``may_lose``.
         driver: whose attacher may have interfered.
+        attached: nodes that have the old PersistentVolume; asked for if another driver takes over.
     """
     if move.copies and _has_old_volume_again(move, claim):
         return TurnBack("somebody has given the claim its old volume again, so the move is undone")
     if not may_lose(step):
         return step
     if not move.copies:
-        return step if is_there(made) else Await(_nothing_left(move))
+        return _of_staying(move, step, made, attached)
     lacks = outdated(move, old, driver) if old is not None else None
     if isinstance(step, Remove):
         if lacks:
@@ -100,6 +102,21 @@ def guarded(
         return Await(_two_states(move, old, driver))
     elif not is_there(made):
         return Await(_copy_gone(move))
+    return step
+
+
+def _of_staying(
+    move: VolumeMove, step: SwapStep, made: Volume | None, attached: Sequence[str]
+) -> SwapStep:
+    """A step of the swap of a volume that stays: nothing of it can be too old.
+
+    Of two drivers, one would detach what the other has attached, so the first has to be done.
+    """
+    if made is None or not is_there(made):
+        return Await(_nothing_left(move))
+    nodes = [*attached, *(each.instance_id for each in made.attachments)]
+    if move.changes_driver and isinstance(step, Recreate) and nodes:
+        return Await(f"waiting until volume {made.volume_id} is detached from {nodes[0]}")
     return step
 
 

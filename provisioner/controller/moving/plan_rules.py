@@ -10,12 +10,21 @@ from typing import Any
 
 from msgspec import structs
 
-from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.moving import copy_plan_rules, form_rules, phase_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
+from provisioner.controller.moving.shape_rules import (
+    differs,
+    plain_class,
+    shape_of,
+    target_of,
+    unlike,
+)
+from provisioner.controller.moving.shape_rules import no as _no
+from provisioner.controller.moving.staying import rules as stay_rules
+from provisioner.controller.moving.staying.rules import Change
 from provisioner.controller.moving.together import companion_rules, place_rules
 from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.controller.provisioning import plan_rules
@@ -35,11 +44,9 @@ from provisioner.model.names import (
 )
 from provisioner.model.node_affinity import REGION_LABEL
 from provisioner.model.persistent_volume import PROVISIONED_BY, PersistentVolume
-from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
-from provisioner.model.storage_class import StorageClass
 from provisioner.model.tag_template import TagTemplate
-from provisioner.model.volume import GIB, CreateRequest, Volume
+from provisioner.model.volume import CreateRequest, Volume
 from provisioner.model.volume_move import (
     MoveKept,
     MovePlan,
@@ -56,9 +63,6 @@ _IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
 _TOPOLOGY = frozenset({ZONE_LABEL, BETA_ZONE_LABEL, REGION_LABEL})
 # Annotations that are not those of the next PersistentVolume.
 _OF_ONE_OBJECT = (ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE, POLICY_BEFORE_MOVE, MODIFICATIONS)
-# Of these types, CreateVolume takes IOPS; of the others EC2 derives them from the size.
-_IOPS_TYPES = frozenset({"gp3", "io1", "io2"})
-_THROUGHPUT_TYPES = frozenset({"gp3"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +101,14 @@ def examine(
     source = _source(claim, found, volume, driver)
     if facts.kept is not None:
         return _back(facts, facts.kept, source, found, volume)
-    if found.spec.csi is None and not facts.move.spec.to.asks_for_another_volume:
-        return _in_other_form(facts, source, claim, facts.document, volume)
     read_class = _class(facts, driver)
     if isinstance(read_class, Refuse):
         return read_class
     plan = _planned(facts, facts.document, volume, read_class, driver)
     if isinstance(plan, Refuse):
         return plan
+    if plan.keeps_volume:
+        return _staying(facts, plan, source, read_class, document=facts.document, volume=volume)
     try:
         written = plan_rules.tags_of(stand_in(facts.move), read_class, cluster_id, extra_tags)
     except ValueError as error:
@@ -119,16 +123,25 @@ def examine(
 def _planned(
     facts: Facts, old: Document, volume: Volume, read_class: ReadClass, driver: str
 ) -> MovePlan | Refuse:
-    """The plan of a move to another volume."""
-    claim, target = facts.claim, _target(facts.move, volume, read_class, facts.class_name)
+    """The plan of a move to another volume, or of one that stays."""
+    claim, target = facts.claim, target_of(facts.move, volume, read_class, facts.class_name)
     if isinstance(target, Refuse):
         return target
-    before = _shape(volume, claim.class_name if claim is not None else "")
+    before = shape_of(volume, claim.class_name if claim is not None else "")
     copies = copy_plan_rules.is_asked(facts.move, volume, old)
     if copies:
         now = copy_plan_rules.file_system_of(old)
         before = structs.replace(before, fs_type=now)
         target = structs.replace(target, fs_type=facts.move.spec.to.fs_type or now)
+    change = stay_rules.change_of(facts, old)
+    if (change.is_any and change.is_alone(facts.move)) or _fits(facts, before, target):
+        before = structs.replace(before, driver=change.now)
+        target = structs.replace(target, driver=change.then)
+        refused = _no_stay(facts, volume, change, before, target)
+        notes = stay_rules.notes(facts, change, read_class)
+        return refused or _plan(facts, before, target, driver, *notes, keeps_volume=True)
+    if change.is_of_driver:
+        return _no(stay_rules.no_copy(change, volume, unlike(before, target)))
     refused = _impossible(facts, before, target)
     if refused is None and copies:
         refused = _no_copy(facts, old, before, target)
@@ -136,6 +149,41 @@ def _planned(
         return refused
     warms = not copies and warm_rules.is_worth_it(facts.move, volume)
     return _plan(facts, before, target, driver, copies_files=copies, warms=warms)
+
+
+def _fits(facts: Facts, before: Shape, target: Shape) -> bool:
+    """Whether the volume that is there is as the class asks, so that only objects are to change."""
+    return bool(facts.move.spec.to.storage_class_name) and unlike(before, target) is None
+
+
+def _no_stay(
+    facts: Facts, volume: Volume, change: Change, before: Shape, target: Shape
+) -> Refuse | None:
+    """Why the volume cannot get another PersistentVolume."""
+    if not change.is_any and before.storage_class_name == target.storage_class_name:
+        return _nothing_to_do(volume.volume_id)
+    if facts.move.spec.to.storage_class_name:
+        refused = _outside(facts, target.zone)
+        if refused is not None:
+            return refused
+    wrong = stay_rules.not_ready(change, volume)
+    return _no(wrong) if wrong is not None else None
+
+
+def _nothing_to_do(volume_id: str) -> AsAsked:
+    message = f"volume {volume_id} is already as the move asks: nothing is to be done"
+    return AsAsked(Reason.NOT_SUPPORTED, message, settled=True)
+
+
+def _outside(facts: Facts, zone: str) -> Refuse | None:
+    terms = facts.storage_class.allowed_topologies if facts.storage_class is not None else None
+    allowed = allowed_zones(terms or ())
+    if allowed is None or zone in allowed:
+        return None
+    return _no(
+        f"StorageClass {facts.class_name!r} allows zone {listed(allowed)} only, not {zone} "
+        "(allowedTopologies)"
+    )
 
 
 def _no_copy(facts: Facts, old: Document, before: Shape, target: Shape) -> Refuse | None:
@@ -153,20 +201,19 @@ def _source(claim: Claim, found: PersistentVolume, volume: Volume, driver: str) 
     )
 
 
-def _in_other_form(
-    facts: Facts, source: MoveSource, claim: Claim, document: Document, volume: Volume
+def _staying(
+    facts: Facts,
+    plan: MovePlan,
+    source: MoveSource,
+    read_class: ReadClass,
+    *,
+    document: Document,
+    volume: Volume,
 ) -> Planned:
-    """The plan of a move that copies nothing: another PersistentVolume of the same volume."""
-    move, shape = facts.move, _shape(volume, claim.class_name)
+    """What is made for a volume that stays: another PersistentVolume that names it."""
     old = form_rules.in_csi_form(document, source.driver)
-    body = _body(move, old, _plain_class(claim.class_name, source.driver), shape)
-    stays = (
-        f"volume {volume.volume_id} stays, and nothing is copied: PersistentVolume "
-        f"{source.persistent_volume} gets the policy Retain, and PersistentVolume "
-        f"{move.persistent_volume_name} in CSI form takes its place"
-    )
-    plan = _plan(facts, shape, shape, source.driver, stays, keeps_volume=True)
-    body = form_rules.of_same_volume(with_volume(body, volume), document)
+    body = with_volume(_body(facts.move, old, read_class, plan.target), volume)
+    body = form_rules.of_same_volume(stay_rules.of_driver(body, plan.target.driver), document)
     return Planned(plan, source, None, body)
 
 
@@ -189,9 +236,9 @@ def _back(
         return _no(f"no node with the driver is in zone {existing.zone}")
     record = back_rules.recorded(kept, newer, driver)
     claim_class = facts.claim.class_name if facts.claim is not None else ""
-    before, target = _shape(volume, claim_class), _shape(existing, kept.class_name)
+    before, target = shape_of(volume, claim_class), shape_of(existing, kept.class_name)
     old = form_rules.in_csi_form(kept.document, driver)
-    body = _body(move, old, _plain_class(kept.class_name, driver), target)
+    body = _body(move, old, plain_class(kept.class_name, driver), target)
     body = form_rules.of_same_volume(with_volume(body, existing), kept.document)
     body["spec"]["persistentVolumeReclaimPolicy"] = record.reclaim_policy or "Retain"
     lost = back_rules.notes(move, record, newer, volume.volume_id)
@@ -232,16 +279,6 @@ def stand_in(move: VolumeMove) -> Claim:
     return Claim(metadata=meta)
 
 
-def is_of_another_driver(found: PersistentVolume | None, driver: str) -> bool:
-    """Whether another controller may be the one to carry a move out."""
-    whose = form_rules.driver_of(found) if found is not None else ""
-    return whose not in ("", driver)
-
-
-def _no(message: str) -> Refuse:
-    return Refuse(Reason.NOT_SUPPORTED, message, settled=True)
-
-
 def _no_claim(facts: Facts) -> Refuse | None:
     claim, key = facts.claim, facts.move.claim_key
     if claim is None:
@@ -279,7 +316,7 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     if claim is None or found is None or facts.document is None:
         name = claim.spec.volume_name if claim else ""
         return _no(f"PersistentVolume {name} of the claim does not exist")
-    holder, wrong = found.spec.claim_ref, form_rules.refused(facts.move, found, driver)
+    holder, wrong = found.spec.claim_ref, stay_rules.refused(facts, driver)
     if wrong is not None:
         return _no(wrong)
     if holder is None or holder.uid != claim.uid:
@@ -287,10 +324,7 @@ def _no_volume(facts: Facts, driver: str) -> Refuse | None:
     if volume is None:
         return _no(f"EC2 does not know volume {found.named_volume} of the claim")
     if facts.namesakes:
-        return _no(
-            f"PersistentVolume {min(facts.namesakes)} names volume {volume.volume_id} as well, so "
-            "it may be written to during the move; delete that PersistentVolume first"
-        )
+        return _no(stay_rules.named_twice(facts, min(facts.namesakes), volume.volume_id))
     if volume.multi_attach:
         return _no(f"volume {volume.volume_id} has Multi-Attach enabled, so it is not moved")
     if volume.outpost_arn:
@@ -331,87 +365,14 @@ def _class(facts: Facts, driver: str) -> ReadClass | Refuse:
     """The class of the claim to be; one that is gone does not matter if the claim keeps it."""
     name, found, read = facts.class_name, facts.storage_class, facts.read_class
     if not facts.move.spec.to.storage_class_name:
-        return read if isinstance(read, ReadClass) else _plain_class(name, driver)
+        return read if isinstance(read, ReadClass) else plain_class(name, driver)
     if found is None:
         return _no(f"StorageClass {name!r} does not exist")
-    if not found.is_of(driver) or found.provisioner != driver:
+    if not stay_rules.may_have(found.provisioner, driver):
         return _no(f"StorageClass {name!r} belongs to the provisioner {found.provisioner}")
     if not isinstance(read, ReadClass):
         return _no(f"StorageClass {name!r} cannot be used: {read}")
     return read
-
-
-def _plain_class(name: str, driver: str) -> ReadClass:
-    meta = ObjectMeta(name=name)
-    return storage_class_rules.read(StorageClass(metadata=meta, provisioner=driver))
-
-
-def _target(
-    move: VolumeMove, volume: Volume, read_class: ReadClass, class_name: str
-) -> Shape | Refuse:
-    to, wanted = move.spec.to, read_class.parameters
-    size_gib = _size_gib(to.size, volume)
-    if isinstance(size_gib, Refuse):
-        return size_gib
-    volume_type, iops = volume.volume_type, volume.iops
-    throughput = volume.throughput_mibps
-    key, encrypted = volume.kms_key_id if volume.encrypted else None, volume.encrypted
-    if to.storage_class_name:
-        volume_type, throughput = wanted.volume_type, wanted.throughput_mibps
-        fitted = plan_rules.fitted_iops(wanted, size_gib, None)
-        iops = fitted.given if fitted is not None else None
-        key, encrypted = wanted.kms_key_id or key, encrypted or bool(wanted.encrypted)
-    if to.kms_key_id:
-        key = _key(to.kms_key_id)
-        encrypted = True
-        if key is None:
-            what = f"kmsKeyId {to.kms_key_id!r}"
-            return _no(f"{what} is neither an ARN, nor alias/NAME, nor a key id")
-    if to.encrypted is False and (encrypted or volume.encrypted):
-        return _no(
-            f"volume {volume.volume_id} is encrypted or is to be: EBS cannot decrypt a volume; "
-            "leave encrypted out"
-        )
-    return Shape(
-        zone=to.zone or volume.zone,
-        size_gib=size_gib,
-        volume_type=volume_type,
-        iops=iops if volume_type in _IOPS_TYPES else None,
-        throughput_mibps=throughput if volume_type in _THROUGHPUT_TYPES else None,
-        encrypted=encrypted or bool(to.encrypted),
-        kms_key_id=key,
-        storage_class_name=class_name,
-    )
-
-
-def _key(text: str) -> str | None:
-    try:
-        return storage_class_rules.key(text)
-    except ValueError:
-        return None
-
-
-def _size_gib(size: str, volume: Volume) -> int | Refuse:
-    if not size:
-        return volume.size_gib
-    try:
-        size_gib = -(-parse_bytes(size) // GIB)
-    except ValueError as error:
-        return _no(f"size: {error}")
-    return max(size_gib, 1)
-
-
-def _shape(volume: Volume, class_name: str) -> Shape:
-    return Shape(
-        zone=volume.zone,
-        size_gib=volume.size_gib,
-        volume_type=volume.volume_type,
-        iops=volume.iops,
-        throughput_mibps=volume.throughput_mibps,
-        encrypted=volume.encrypted,
-        kms_key_id=volume.kms_key_id,
-        storage_class_name=class_name,
-    )
 
 
 def _impossible(facts: Facts, before: Shape, target: Shape) -> Refuse | None:
@@ -421,52 +382,16 @@ def _impossible(facts: Facts, before: Shape, target: Shape) -> Refuse | None:
     if target.zone not in facts.zones:
         here = f"; there are some in {listed(facts.zones)}" if facts.zones else ""
         return _no(f"no node with the driver is in zone {target.zone}{here}")
-    terms = facts.storage_class.allowed_topologies if facts.storage_class is not None else None
-    allowed = allowed_zones(terms or ())
-    if allowed is not None and target.zone not in allowed:
-        return _no(
-            f"StorageClass {facts.class_name!r} allows zone {listed(allowed)} only, not "
-            f"{target.zone} (allowedTopologies)"
-        )
+    outside = _outside(facts, target.zone)
+    if outside is not None:
+        return outside
     if target.zone != before.zone:
         behind = companion_rules.left_behind(facts.move, facts.companions, target.zone)
         if behind is not None:
             return _no(behind)
-    if not _differs(facts, before, target):
-        what = facts.volume.volume_id if facts.volume else ""
-        message = f"volume {what} is already as the move asks: nothing is to be done"
-        return AsAsked(Reason.NOT_SUPPORTED, message, settled=True)
+    if not differs(facts, before, target):
+        return _nothing_to_do(facts.volume.volume_id if facts.volume else "")
     return None
-
-
-def _differs(facts: Facts, before: Shape, target: Shape) -> bool:
-    """Whether there is any point; a class may ask for IOPS by other words than EC2 tells them."""
-    same = (
-        target.zone == before.zone
-        and target.size_gib == before.size_gib
-        and target.encrypted == before.encrypted
-        and is_same_key(target.kms_key_id, before.kms_key_id)
-        and target.storage_class_name == before.storage_class_name
-        and target.fs_type == before.fs_type
-    )
-    return not same or bool(facts.move.spec.to.storage_class_name and _is_other(before, target))
-
-
-def _is_other(before: Shape, target: Shape) -> bool:
-    wanted = (target.iops, before.iops), (target.throughput_mibps, before.throughput_mibps)
-    return target.volume_type != before.volume_type or any(
-        asked is not None and asked != has for asked, has in wanted
-    )
-
-
-def is_same_key(asked: str | None, has: str | None) -> bool:
-    """Whether a key that was asked for may be the one that a volume has; EC2 tells its ARN.
-
-    An alias may mean any key.
-    """
-    if not asked or asked == has:
-        return True
-    return bool(has) and (has or "").endswith(f":key/{asked}")
 
 
 def _notes(facts: Facts, before: Shape, target: Shape, driver: str) -> list[str]:
@@ -543,7 +468,8 @@ def _of_class(move: VolumeMove, old: Document, read_class: ReadClass) -> Json:
     attributes = {k: v for k, v in (csi.get("volumeAttributes") or {}).items() if k != _IDENTITY}
     mount_options, policy = spec.get("mountOptions"), spec.get("persistentVolumeReclaimPolicy")
     if move.spec.to.storage_class_name:
-        attributes = dict(read_class.parameters.attributes())
+        partition = {k: v for k, v in attributes.items() if k == "partition"}
+        attributes = dict(read_class.parameters.attributes()) | partition
         mount_options = read_class.storage_class.mount_options
         policy = read_class.storage_class.reclaim_policy
     options = {"mountOptions": mount_options} if mount_options else {}

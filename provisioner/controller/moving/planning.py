@@ -6,7 +6,7 @@ from typing import assert_never
 import msgspec
 
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import plan_rules
+from provisioner.controller.moving import form_rules, plan_rules
 from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back.flow import GoingBack
@@ -14,11 +14,13 @@ from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.staying import rules as stay_rules
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
 from provisioner.model.decision import AGAIN, Later, Next, Refuse
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume_move import Phase, VolumeMove
 
@@ -56,7 +58,7 @@ class Planning:
             await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
             return AGAIN
         settings, facts = self._services.settings, await self._facts(move)
-        if plan_rules.is_of_another_driver(facts.persistent_volume, self._driver):
+        if stay_rules.is_of_another_driver(facts, self._driver):
             left_s = _UNTAKEN_S - _age_s(move)
             if left_s > 0:
                 return Later(left_s)  # its own controller may be about to take it
@@ -92,7 +94,7 @@ class Planning:
         claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
         name = claim.spec.volume_name if claim is not None else ""
         found = await self._record.persistent_volume(name)
-        volume_id = found.volume_id(self._driver) if found is not None else None
+        volume_id = self._volume_id(found)
         volume = await self._services.volume_reads.volume(volume_id) if volume_id else None
         document = await self._record.volume_document(name)
         kept = await self._going_back.look(move)
@@ -103,7 +105,8 @@ class Planning:
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
         pods = await self._record.pods(move)
         zone = _zone(move, kept)
-        nodes = self._caches.nodes.values() if pods and zone else ()
+        needs_others = bool(zone or move.spec.to.storage_class_name)
+        nodes = self._caches.nodes.values() if pods and needs_others else ()
         return Facts(
             move=move,
             claim=claim,
@@ -126,6 +129,13 @@ class Planning:
             kept=kept,
             has_hold=await self._restarts.has_hold(namespace),
         )
+
+    def _volume_id(self, found: PersistentVolume | None) -> str | None:
+        """The EBS volume of a PersistentVolume, whose driver may be another one."""
+        is_of_ebs = found is not None and stay_rules.may_have(
+            form_rules.driver_of(found), self._driver
+        )
+        return found.named_volume if found is not None and is_of_ebs else None
 
 
 def _zone(move: VolumeMove, kept: Kept | None) -> str:

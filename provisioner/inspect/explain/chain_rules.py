@@ -25,6 +25,7 @@ class Cause(StrEnum):
     TAINTED = "TaintNotTolerated"
     UNSCHEDULABLE = "NoNodeFits"
     NOT_SCHEDULED = "PodNotScheduled"
+    HELD_FOR_MOVE = "HeldForVolumeMove"
     POD_WAITS = "PodWaitsForVolume"
     CONTAINER_FAILS = "ContainerDoesNotStart"
     # Attachments.

@@ -16,7 +16,7 @@ from provisioner.inspect.explain import (
 from provisioner.inspect.explain.attachment_rules import Here
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.pods import container_rules
-from provisioner.inspect.explain.scheduling import scheduling_rules
+from provisioner.inspect.explain.scheduling import held_rules, scheduling_rules
 from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.shell_words import shell
@@ -116,6 +116,8 @@ def _missing(view: View) -> list[Chain]:
 
 
 def _unscheduled(view: View, pod: WatchedPod) -> list[Chain]:
+    if held_rules.is_held(pod):
+        return [held_rules.chain(view, pod)]  # its claim comes and goes meanwhile
     symptom = _not_scheduled(view, pod)
     found: list[Chain] = []
     awaited: list[Chain] = []

@@ -18,6 +18,7 @@ from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
 from provisioner.model.volume import Instance, Volume
+from provisioner.model.volume_move import VolumeMove
 from provisioner.model.volume_snapshot import VolumeSnapshotClass, VolumeSnapshotContent
 
 # Clocks of two machines differ, and a new leader needs a moment.
@@ -244,6 +245,7 @@ class View:
         asked_attachments: whether all VolumeAttachments were asked for: only if nodes are full.
         attachments: of the driver, on all nodes.
         claim_of: the claim of a PersistentVolume on a full node, by its name.
+        move: for which the webhook holds the pod back; None if it does not, or it is gone.
         refusals: events in the namespace about objects that were refused, or came at last.
     """
 
@@ -265,6 +267,7 @@ class View:
     asked_attachments: bool = False
     attachments: tuple[Attachment, ...] = ()
     claim_of: Mapping[str, str] = field(default_factory=dict)
+    move: VolumeMove | None = None
     refusals: tuple[Said, ...] = ()
 
     def read(self, plural: str) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from provisioner.model.names import HELD_FOR_MOVE
+from provisioner.model.volume_move import GATE
 from tests.cluster import copies, growing
 from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.record import Matrix, Section
@@ -196,6 +198,21 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
     ]
     pod = await place.pod({"metadata": {"name": "both"}}, volumes=volumes)
     yield await unscheduled(place, pod, ELSEWHERE)
+
+
+@broken(
+    "A VolumeMove holds the pod back, and no controller with `--volume-moves` works",
+    "HeldForVolumeMove",
+    section=Section.POD_PENDING,
+    words=("VolumeMove shop/data-to-b", "remove the gate by hand"),
+)
+@asynccontextmanager
+async def held_back(place: Place) -> AsyncIterator[str]:
+    await quiet_nodes.a_volume(place)
+    await place.pod({"metadata": {"name": "data"}}, schedulingGates=[{"name": GATE}])
+    notes = {"annotations": {HELD_FOR_MOVE: "shop/data-to-b"}}
+    await place.api.patch(f"{place.pods}/data", {"metadata": notes})
+    yield "pod data"
 
 
 @broken(

@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving import form_rules, phase_rules, plan_rules
+from provisioner.controller.moving import form_rules, phase_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.phase_rules import InUse
+from provisioner.controller.moving.staying import rules as stay_rules
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.document import Document
 from provisioner.model.driver import IN_TREE_DRIVER
@@ -55,7 +56,9 @@ def test_alone_it_copies_nothing_and_the_new_object_names_the_same_volume():
     spec, meta = made.body["spec"], made.body["metadata"]
     assert made.plan.keeps_volume
     assert made.request is None
-    assert made.plan.source == made.plan.target
+    assert made.plan.source.driver == IN_TREE_DRIVER
+    assert made.plan.target.driver == DRIVER
+    assert msgspec.structs.replace(made.plan.source, driver=DRIVER) == made.plan.target
     assert "nothing is copied" in made.plan.notes[0]
     assert spec["csi"] == {
         "driver": DRIVER,
@@ -135,8 +138,8 @@ def test_only_the_driver_that_kubernetes_has_migrated_the_plugin_to_takes_it():
     assert form_rules.refused(a_move(to={"form": "csi"}), found, DRIVER) is None
     other = form_rules.refused(a_move(to={"form": "csi"}), found, "mine.example")
     assert other == f"PersistentVolume {PV} belongs to the driver {DRIVER}"
-    assert plan_rules.is_of_another_driver(found, "mine.example")
-    assert not plan_rules.is_of_another_driver(found, DRIVER)
+    assert stay_rules.is_of_another_driver(facts(), "mine.example")
+    assert not stay_rules.is_of_another_driver(facts(), DRIVER)
 
 
 # -- the swap
@@ -275,10 +278,13 @@ def test_the_same_volume_keeps_the_policy_that_it_has_at_the_swap():
     made = planned(facts())
     assert made.body["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
 
-    kept = form_rules.with_policy_of(made.body, the_old("Retain"))
+    kept = form_rules.with_policy_of(a_move(to={"form": "csi"}), made.body, the_old("Retain"))
 
     assert kept["spec"] == made.body["spec"] | {"persistentVolumeReclaimPolicy": "Retain"}
-    assert form_rules.with_policy_of(made.body, the_old("Delete")) == made.body
+    assert (
+        form_rules.with_policy_of(a_move(to={"form": "csi"}), made.body, the_old("Delete"))
+        == made.body
+    )
 
 
 def test_retain_that_the_move_has_set_is_not_taken_for_the_users():

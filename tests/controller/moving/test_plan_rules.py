@@ -104,7 +104,7 @@ def facts(move: VolumeMove | None = None, **changes: Any) -> Facts:
         volume=replace(a_volume(), size_gib=4, iops=3000, throughput_mibps=125),
         class_name=found.name if found else "fast",
         storage_class=found,
-        read_class=read(found) if found and found.provisioner == DRIVER else None,
+        read_class=read(found) if found else None,
         zones={ZONE, THERE},
         others=[],
         consumers=[],
@@ -283,7 +283,7 @@ def test_whether_there_is_nothing_to_do_can_be_told_from_a_refusal():
     ("found", "said"),
     [
         (None, "does not exist"),
-        (a_storage_class("other", "ebs.csi.eks.amazonaws.com"), "belongs to the provisioner"),
+        (a_storage_class("other", "efs.csi.aws.com"), "belongs to the provisioner"),
         (a_storage_class("other", "kubernetes.io/aws-ebs"), "belongs to the provisioner"),
     ],
 )

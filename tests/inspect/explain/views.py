@@ -197,6 +197,7 @@ def pod_of(
     """The pod "web-0", which uses the claim "data"; of ``spec``, owner and such go elsewhere."""
     meta: dict[str, Any] = {"owner_references": [spec.pop("owner")] if "owner" in spec else None}
     meta["deletion_timestamp"] = spec.pop("deleted_at", None)
+    meta["annotations"] = spec.pop("annotations", {})
     containers = spec.pop("containers", None)
     claim = PodVolume(name="data", persistent_volume_claim=ClaimSource(claim_name="data"))
     scheduled = Condition(

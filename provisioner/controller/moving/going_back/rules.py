@@ -88,7 +88,10 @@ def _wrong_move(move: VolumeMove, other: VolumeMove, newer: PersistentVolume) ->
     if other.told.phase != Phase.DONE:
         return f"VolumeMove {name} is not done, so there is nothing to go back to"
     if other.keeps_volume:
-        return f"VolumeMove {name} has kept the volume, so there is no other one to go back to"
+        plan, had = other.told.plan, ""
+        if plan is not None and plan.source.storage_class_name != plan.target.storage_class_name:
+            had = f": move the claim to its class {plan.source.storage_class_name} instead"
+        return f"VolumeMove {name} has kept the volume, so there is no other one to go back to{had}"
     if other.persistent_volume_name != newer.name:
         return (
             f"claim {move.claim_key} has PersistentVolume {newer.name}, which VolumeMove {name} "

@@ -11,7 +11,7 @@ from provisioner.inspect.explain.gathering.controller import controller
 from provisioner.inspect.explain.gathering.node import node_view
 from provisioner.inspect.explain.gathering.volume import GOING, Volumes
 from provisioner.inspect.explain.refusal_rules import EVENTS as REFUSALS
-from provisioner.inspect.explain.scheduling import full_rules, scheduling_rules
+from provisioner.inspect.explain.scheduling import full_rules, held_rules, scheduling_rules
 from provisioner.inspect.explain.view_rules import (
     ClaimView,
     NodeView,
@@ -34,6 +34,7 @@ from provisioner.kube.resources import (
     SNAPSHOT_CLASSES,
     SNAPSHOT_CONTENTS,
     STORAGE_CLASSES,
+    VOLUME_MOVES,
 )
 from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError
@@ -110,6 +111,10 @@ class Gatherer:
             found = await self._with_refusals(found)
         if pod.node_name:
             return await self._with_users(found, pod)
+        if held_rules.is_held(pod):
+            namespace, _, name = held_rules.move_of(pod).partition("/")
+            move = await self._cluster.one(VOLUME_MOVES, name, namespace) if name else None
+            return replace(found, move=move)
         return await self._with_nodes(found)
 
     async def _of_claim(self, view: View) -> View:

@@ -15,6 +15,7 @@ MEANING: dict[Cause, str] = {
     Cause.NODES_FULL: "The nodes that could take the pod take no more volumes.",
     Cause.TAINTED: "The nodes that could take the pod have a taint that it does not tolerate.",
     Cause.UNSCHEDULABLE: "The scheduler finds no node, for a reason that it names.",
+    Cause.HELD_FOR_MOVE: "A VolumeMove holds the pod back until its claim has another volume.",
     Cause.NOT_SCHEDULED: "The scheduler has not chosen a node.",
     Cause.POD_WAITS: "The pod waits for its volumes or its kubelet, or ends.",
     Cause.CONTAINER_FAILS: "A container does not start, or is not ready; the volumes are attached.",
@@ -80,6 +81,8 @@ REMEDY: dict[Cause, str] = {
     "have room, let the pod run there.",
     Cause.TAINTED: "Remove the taint, or add a toleration to the pod.",
     Cause.UNSCHEDULABLE: "Free what the scheduler's message names, or add a node.",
+    Cause.HELD_FOR_MOVE: "Nothing at first. If it stays: do what the move's status.message says, "
+    "or abort the move.",
     Cause.NOT_SCHEDULED: "Nothing at first. If it stays: check that kube-scheduler runs.",
     Cause.POD_WAITS: "Explain the pod: the cause comes first.",
     Cause.CONTAINER_FAILS: "Look at the pod's events and at the container's log. If that names a "
