@@ -251,7 +251,7 @@ class Mover:
     async def _held_volume(
         self, move: VolumeMove, old: PersistentVolume
     ) -> PersistentVolume | None:
-        """The old PersistentVolume as it is now, held if nobody seems to use it; None if it is gone.
+        """The old PersistentVolume as it is now, held if nobody seems to use it; None: it is gone.
 
         So one look at who uses it is enough: the one after the hold, which decides.
         """

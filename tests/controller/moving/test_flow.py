@@ -18,7 +18,7 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
-from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
 from tests.builders import DRIVER, VOLUME, a_volume
@@ -71,7 +71,7 @@ def test_a_held_move_goes_on_at_once_when_its_volume_is_detached(
 
 
 async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():
-    mover, record = a_mover(None)
+    mover, record = a_mover(a_pv("Bound", "Retain", **HELD))
     record.found = a_claim()
 
     await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
@@ -93,19 +93,29 @@ async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volume
     assert (record.policies, record.removed) == ([], [])
 
 
+def seen_after_retain(record: FakeRecord) -> list[list[str]]:
+    """What had Retain each time the claim was read, and that nothing was written before."""
+    seen: list[list[str]] = []
+
+    async def claim(_: VolumeMove) -> Any:
+        assert record.written == []
+        seen.append(list(record.retained))
+        return record.found
+
+    record.claim = claim  # type: ignore[method-assign]
+    return seen
+
+
 async def test_a_volume_that_stays_has_retain_before_its_claim_is_exchanged():
     mover, record = a_mover(a_pv("Bound", "Delete"))
     record.found = a_claim()
-    move = a_done_move(keeps=True)
+    seen = seen_after_retain(record)
 
-    assert await mover._begin_swap_of_form(move, a_pv("Bound", "Delete")) == AGAIN
-    assert (record.retained, record.written) == (["Delete"], [])
+    await mover._begin_swap_of_form(a_done_move(keeps=True), a_pv("Bound", "Delete"))
 
-    noted = a_pv("Bound", **{POLICY_BEFORE_MOVE: "Delete"})
-    await mover._begin_swap_of_form(move, noted)
-
+    assert seen == [["Delete"]]
     (status,) = record.written
-    assert (record.retained, status["phase"]) == (["Delete"], Phase.SWAPPING)
+    assert status["phase"] == Phase.SWAPPING
     assert status["source"]["reclaimPolicy"] == "Delete"
     assert status["persistentVolume"]["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
 
@@ -263,19 +273,40 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
 
 
 async def test_a_copy_has_its_old_volume_kept_while_a_deletion_of_the_claim_still_aborts():
-    mover, record = a_mover(a_pv("Bound", "Delete"))
+    old = a_pv("Bound", "Delete", **HELD)
+    mover, record = a_mover(old)
     record.found, move = a_claim(), a_done_move(keeps=False)
+    seen = seen_after_retain(record)
 
-    await mover._begin_swap(move, a_pv("Bound", "Delete"), volume=VOLUME)
-    assert (record.retained, record.written) == (["Delete"], [])
-
-    noted = a_pv("Bound", **{POLICY_BEFORE_MOVE: "Delete"})
-    await mover._begin_swap(move, noted, volume=VOLUME)
+    await mover._begin_swap(move, old, volume=VOLUME)
+    assert seen == [["Delete"]]
     assert record.written[-1]["source"]["reclaimPolicy"] == "Delete"
 
-    record.found = None
-    await mover._begin_swap(move, noted, volume=VOLUME)
+    record.found, record.written = None, []
+    await mover._begin_swap(move, old, volume=VOLUME)
     assert record.written[-1]["phase"] == Phase.ABORTING
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_a_copy_is_not_swapped_if_its_old_volume_was_attached_since_whatever_is_known(
+    policy: str,
+):
+    """A cache did not show the attacher's finalizer; the write, or the read, does."""
+    touched = a_pv("Bound", policy, **HELD)
+    finalizers = [finalizer_of_attacher(DRIVER)]
+    meta = structs.replace(touched.metadata, finalizers=finalizers)
+    touched = structs.replace(touched, metadata=meta)
+    mover, record = a_mover(touched)
+    record.found = a_claim()
+
+    async def retain(_: PersistentVolume) -> PersistentVolume:
+        return touched
+
+    record.retain = retain  # type: ignore[method-assign]
+    await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", policy, **HELD))
+
+    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
+    assert "another controller has attached" in record.written[0]["message"]
 
 
 async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_too_late():
@@ -302,11 +333,12 @@ async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
 
 
 async def test_the_swap_does_not_begin_in_a_namespace_that_is_being_deleted():
-    mover, record = a_mover(a_pv("Bound"))
+    old = a_pv("Bound", **HELD)
+    mover, record = a_mover(old)
     record.found, record.is_namespace_going = a_claim(), True
     move = in_phase(a_done_move(keeps=False), "Creating")
 
-    assert isinstance(await mover._begin_swap(move, a_pv("Bound"), volume=VOLUME), Later)
+    assert isinstance(await mover._begin_swap(move, old, volume=VOLUME), Later)
     assert [each["message"] for each in record.written] == [
         "its namespace is being deleted: the claim stays as it is"
     ]
@@ -356,7 +388,6 @@ async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late(
         asked,
         status=structs.replace(asked.told, source=structs.replace(asked.source, driver=DRIVER)),
     )
-    record.move = lambda _: as_found(asked)  # type: ignore[attr-defined]
     passed: list[str] = []
 
     async def create(move: VolumeMove) -> Next:
@@ -364,11 +395,7 @@ async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late(
         return SETTLED
 
     mover._passes = {Phase.CREATING: create}
-    await mover._pass("move-uid")
+    await mover._pass(asked)
 
     assert (passed == ["Creating"]) is goes_on
     assert (Phase.ABORTING in [each.get("phase") for each in record.written]) is not goes_on
-
-
-async def as_found(what: Any) -> Any:
-    return what
