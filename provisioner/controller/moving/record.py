@@ -30,6 +30,8 @@ Json = dict[str, Any]
 CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
 VOLUME_DOCUMENTS = Resource("", "v1", PERSISTENT_VOLUMES.plural, PERSISTENT_VOLUMES.kind, Document)
 _ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
+# Of these there is an event, whatever they say: pods stop, and the move cannot be aborted any more.
+_TOLD = frozenset({Phase.HELD, Phase.SWAPPING})
 
 log = structlog.get_logger(__name__)
 
@@ -176,12 +178,13 @@ class MoveRecord:
         status = {"phase": phase, "message": message, "phaseSince": since, **fields}
         written = await self.write(move, status)
         log.info("move", phase=phase.value, message=message)
-        self._events.record(
-            self.regarding(move),
-            warning=phase in (Phase.REFUSED, Phase.ABORTING),
-            reason=f"Move{phase.value}",
-            message=message or f"claim {move.claim_key}: {phase.value}",
-        )
+        if message or phase in _TOLD:
+            self._events.record(
+                self.regarding(move),
+                warning=phase in (Phase.REFUSED, Phase.ABORTING),
+                reason=f"Move{phase.value}",
+                message=message or f"claim {move.claim_key}: {phase.value}",
+            )
         return written
 
     async def tell(self, move: VolumeMove, message: str, **fields: Any) -> VolumeMove:

@@ -15,8 +15,10 @@ from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
+from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume import Volume, VolumeState
@@ -25,6 +27,7 @@ from tests.builders import DRIVER, VOLUME, a_volume
 from tests.controller.move_record import (
     OLD_PV,
     OLD_UID,
+    PAST,
     FakeCompanions,
     FakeOwner,
     FakeRecord,
@@ -399,3 +402,125 @@ async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late(
 
     assert (passed == ["Creating"]) is goes_on
     assert (Phase.ABORTING in [each.get("phase") for each in record.written]) is not goes_on
+
+
+# -- what is known, and what is read
+
+
+class FakePasses:
+    """Passes over a move: each fails as it is told, or succeeds."""
+
+    def __init__(self, move: VolumeMove, *failures: KubeError | None) -> None:
+        self.move, self.failures = move, list(failures)
+        self.trusted = True
+        self.passes: list[bool] = []
+
+    def is_trusted(self, _: str) -> bool:
+        return self.trusted
+
+    def trust(self, _: str) -> None:
+        self.trusted = True
+
+    def doubt(self, _: str) -> None:
+        self.trusted = False
+
+    async def known_move(self, _: str) -> VolumeMove | None:
+        return self.move
+
+    def written_move(self, _: str) -> VolumeMove | None:
+        return self.move
+
+    async def tell(self, *_: Any) -> None:
+        pass
+
+    async def take(self, _: VolumeMove) -> Next:
+        self.passes.append(self.trusted)
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+        return SETTLED
+
+
+def a_mover_of(passes: FakePasses) -> Mover:
+    mover = object.__new__(Mover)
+    mover._record = passes  # type: ignore[assignment]
+    mover._pass = passes.take  # type: ignore[method-assign]
+    mover._tell = passes.tell  # type: ignore[method-assign]
+    return mover
+
+
+async def test_after_a_conflict_with_what_was_only_known_all_is_read_at_once():
+    passes = FakePasses(a_done_move(keeps=False), KubeError(Reason.CONFLICT, "changed"))
+
+    assert await a_mover_of(passes).reconcile("move-uid") == SETTLED
+    assert passes.passes == [True, False]
+    assert passes.trusted
+
+
+async def test_after_a_conflict_with_what_was_read_it_waits():
+    conflict = KubeError(Reason.CONFLICT, "changed")
+    passes = FakePasses(a_done_move(keeps=False), conflict, conflict)
+
+    assert isinstance(await a_mover_of(passes).reconcile("move-uid"), Later)
+    assert passes.passes == [True, False]
+    assert not passes.trusted
+
+
+async def test_after_a_lost_reply_the_next_pass_reads_all():
+    lost = KubeError(Reason.TIMED_OUT, "no answer", outcome=Outcome.UNKNOWN)
+    passes = FakePasses(a_done_move(keeps=False), lost)
+
+    with pytest.raises(KubeError):
+        await a_mover_of(passes).reconcile("move-uid")
+    assert passes.passes == [True]
+    assert not passes.trusted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "used", "held"), [(False, False, [OLD_PV]), (True, False, []), (False, True, [])]
+)
+async def test_a_volume_is_held_at_once_unless_somebody_seems_to_use_it(
+    *, wanted: bool, used: bool, held: list[str]
+):
+    mover, record = a_mover(a_pv("Bound"))
+    mover._used = {"move-uid"} if used else set()
+    record.is_wanted = wanted
+
+    assert await mover._held_volume(a_done_move(keeps=False), a_pv("Bound")) is not None
+    assert record.held == held
+
+
+async def test_the_old_volume_is_read_before_the_claim_is_deleted_whatever_is_known_of_it():
+    """A cache still shows it held; another controller has attached it since."""
+    touched = a_pv("Bound", **HELD)
+    meta = structs.replace(touched.metadata, finalizers=[finalizer_of_attacher(DRIVER)])
+    mover, record = a_mover_with(structs.replace(touched, metadata=meta), a_volume())
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
+
+    async def known(_: VolumeMove, name: str) -> PersistentVolume | None:
+        return a_pv("Bound", **HELD) if name == OLD_PV else None
+
+    record.known_volume = known  # type: ignore[method-assign]
+    await mover._swap(move)
+
+    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
+    assert record.kept == [OLD_UID]
+
+
+@pytest.mark.parametrize(("seen", "queued"), [("ending", []), ("gone", ["move-uid"])])
+def test_a_claim_wakes_the_swap_when_it_is_gone_and_not_when_it_is_to_go(
+    seen: str, queued: list[str]
+):
+    mover, _ = a_mover(None)
+    moves = {("claim", "shop/data"): [in_phase(a_done_move(keeps=False), "Swapping")]}
+    woken: list[str] = []
+    keyed = SimpleNamespace(keyed=lambda *key: moves.get(key, []))
+    mover._caches = SimpleNamespace(moves=keyed)  # type: ignore[assignment]
+    mover.queue = SimpleNamespace(add=woken.append)  # type: ignore[assignment]
+    meta = {"name": "data", "namespace": "shop", "deletionTimestamp": PAST}
+    ending = msgspec.convert({"metadata": meta}, Claim)
+
+    mover._claim_changed(ending, ending if seen == "ending" else None)
+
+    assert woken == queued
