@@ -35,9 +35,19 @@ from tests.bench import (
 )
 from tests.bench.phases import Phase
 from tests.bench.report import Results
-from tests.bench.world import BARE, NULL, OURS, RAISED, TOLD, ZONES, Contestant, World, world
+from tests.bench.world import (
+    BARE,
+    NULL,
+    OURS,
+    PER_NODE,
+    RAISED,
+    TOLD,
+    ZONES,
+    Contestant,
+    World,
+    world,
+)
 
-PER_NODE = 24  # an m5.large takes 27 with its root volume and its network interface
 IDLE_S = 15.0
 COUNT = 1000
 GROWTH = (100, 300, 1000, 3000)

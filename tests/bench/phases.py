@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 
 from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
+from provisioner.sandbox.strict_ec2.instances import Instance
 from tests.bench import processes
 from tests.bench.hands import Eye, Seen
 from tests.bench.world import World, zone_of_every
@@ -80,7 +81,10 @@ class _Volume(msgspec.Struct):
 
 
 class _Volumes(msgspec.Struct):
-    items: list[_Volume]
+    items: list[msgspec.Raw]
+
+
+_VOLUME = msgspec.json.Decoder(_Volume)
 
 
 def is_bound(_: str, seen: Seen) -> bool:
@@ -176,11 +180,18 @@ async def bind(world: World, count: int) -> Phase:
 
 
 async def attachments(world: World) -> list[dict[str, Any]]:
+    """An attachment for each persistent volume there is."""
+    found = msgspec.json.decode(await world.hands.send("GET", VOLUMES), type=_Volumes)
+    return attachments_of(found.items, world.instances)
+
+
+def attachments_of(
+    volumes: Iterable[bytes | msgspec.Raw], instances: Sequence[Instance]
+) -> list[dict[str, Any]]:
     """An attachment for each persistent volume, on the nodes of its zone in turn."""
-    found = msgspec.json.decode(await world.hands.send("GET", VOLUMES), type=_Volumes).items
-    turns = {zone: itertools.cycle(some) for zone, some in zone_of_every(world.instances).items()}
+    turns = {zone: itertools.cycle(some) for zone, some in zone_of_every(instances).items()}
     bodies = []
-    for volume in found:
+    for volume in map(_VOLUME.decode, volumes):
         terms = volume.spec.node_affinity["required"]["nodeSelectorTerms"]
         node = next(turns[terms[0]["matchExpressions"][0]["values"][0]]).private_dns_name
         name = attachment_name(volume.spec.csi.volume_handle, EBS_DRIVER, node)

@@ -20,15 +20,28 @@ from provisioner.model.names import LED_SINCE
 from provisioner.sandbox.control_plane import READY_TIMEOUT_S, free_port
 from provisioner.sandbox.crew import Part
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
-from tests.bench import etcd, measured_controller, phases, processes, scale_report, standing
+from tests.bench import (
+    etcd,
+    measured_controller,
+    phases,
+    processes,
+    scale_burst,
+    scale_report,
+    standing,
+    webhook_measure,
+    webhook_world,
+)
 from tests.bench.hands import Eye, Seen
 from tests.bench.memory import until_ready
-from tests.bench.phases import CLAIMS, VOLUMES, is_bound, is_gone
+from tests.bench.phases import CLAIMS, VOLUMES, Phase, is_bound, is_gone
+from tests.bench.scale_burst import BURST, Bursts
 from tests.bench.scale_stage import Scaled, Stage, counted, received
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
+from tests.bench.webhook_measure import Answered
+from tests.bench.webhook_reviews import Reviews
 from tests.bench.webhook_world import serving
-from tests.bench.world import CLUSTER, REGION, ZONES, World, own_account, world
+from tests.bench.world import CLUSTER, PER_NODE, REGION, ZONES, World, own_account, world
 
 _ROOT = Path(__file__).parents[2]
 _CONTROLLERS = (
@@ -36,6 +49,7 @@ _CONTROLLERS = (
     "persistentvolume-protection-controller",
     "persistentvolumeclaim-protection-controller",
 )
+_INSTANCES = len(ZONES) * -(-BURST // (len(ZONES) * PER_NODE))
 _PATIENCE_S = 600.0
 _LOOK_S = 0.05
 _STOPS_S = 30.0
@@ -49,7 +63,7 @@ async def measure(
 ) -> Scaled:
     """Start one controller in a large cluster, and have it work there."""
     there, before = Standing.of(volumes), os.getloadavg()[0]
-    async with world(parent, binaries, instances=len(ZONES), throttle="documented") as made:
+    async with world(parent, binaries, instances=_INSTANCES, throttle="documented") as made:
         began_s = time.monotonic()
         await phases.make_class(made)
         crowd = _Crowd(made, there, tell)
@@ -59,7 +73,22 @@ async def measure(
         in_front = StandingEc2(there, CLUSTER, made.ec2.endpoint)
         async with in_front.serving() as crowd.endpoint:
             await crowd.live(in_front)
-    return Scaled(there, loading_s, crowd.stages, (before, os.getloadavg()[0]))
+    bursts = Bursts(crowd.phases, await _in_empty_cluster(parent, binaries, tell))
+    load = before, os.getloadavg()[0]
+    return Scaled(there, loading_s, crowd.stages, load, crowd.answered, bursts)
+
+
+async def _in_empty_cluster(
+    parent: Path, binaries: Path, tell: Callable[[str], None]
+) -> list[Phase]:
+    """The same burst, with the same controllers."""
+    async with world(parent, binaries, instances=_INSTANCES, throttle="documented") as made:
+        await phases.make_class(made)
+        crowd = _Crowd(made, Standing.of(0), tell)
+        await crowd.stand()
+        await crowd.start()
+        await crowd.burst()
+    return crowd.phases
 
 
 class _Crowd:
@@ -69,13 +98,17 @@ class _Crowd:
         self._made, self._there, self._tell = made, there, tell
         self._passes = made.plane.folder / "passes"
         self._claims = 0
+        self._bound: list[str] = []
         self.endpoint = made.ec2.endpoint
         self.stages: list[Stage] = []
+        self.phases: list[Phase] = []
+        self.answered: list[Answered] = []
 
     async def stand(self) -> None:
         """Fill etcd while nobody watches, and start what looks at it then."""
         plane = self._made.plane
         self._kubeconfig = await own_account(plane)
+        await self._prepare_reviews()
         await self._lead_before()
         argv = _command_line(plane.crew.parts["kube-controller-manager"])
         for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
@@ -88,7 +121,7 @@ class _Crowd:
 
     async def live(self, in_front: StandingEc2) -> None:
         """All stages in order."""
-        await self._start()
+        await self.start()
         async with self._stage("inventory of all volumes read"):
             await self._until(lambda: in_front.inventories > 0)
             await self._made.quiet()
@@ -101,8 +134,20 @@ class _Crowd:
             with suppress(asyncio.CancelledError):
                 await heartbeats
         await self._delete_one()
+        await self.burst()
         await self._take_over()
         await self._serve_webhook()
+
+    async def _prepare_reviews(self) -> None:
+        """While the API server fills in what a pod lacks: later no account is made for it."""
+        stored = await webhook_world.specimen(self._made)
+        self._reviews = Reviews(
+            stored,
+            self._there.claims_of_one_team,
+            len(ZONES),
+            name=standing.of_one_team,
+            namespace=standing.TEAM,
+        )
 
     async def _lead_before(self) -> None:
         """One of ours leads and is stopped, so that its successor follows no stranger.
@@ -137,7 +182,8 @@ class _Crowd:
                 await self._made.plane.api.get("/readyz")
                 return
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Start the controller; a claim is made at once."""
         self._passes.unlink(missing_ok=True)
         part = self._made.contestant = await self._controller("controller-a")
         async with self._stage("start until the first new claim is Bound") as stage:
@@ -166,6 +212,7 @@ class _Crowd:
     async def _bind(self, stage: Stage) -> None:
         """Create a claim; it is Bound."""
         self._claims += 1
+        self._bound.append(f"{CLAIMS}/data-{self._claims}")
         request = ("POST", CLAIMS, phases.claim(self._claims))
         made = self._made.hands
         bound = Eye(made, CLAIMS, is_bound)
@@ -185,12 +232,21 @@ class _Crowd:
             gone = Eye(made.hands, VOLUMES, is_gone)
             async with released, gone:
                 stage.mark("deleted")
-                await made.hands.send_all([("DELETE", f"{CLAIMS}/data-{self._claims}", None)])
+                await made.hands.send_all([("DELETE", self._bound.pop(), None)])
                 await released.wait_for(1, _PATIENCE_S)
                 stage.mark("PersistentVolume Released")
                 await gone.wait_for(1, _PATIENCE_S)
                 await self._until(lambda: made.volumes_in_ec2() < in_ec2)
                 stage.reach()
+
+    async def burst(self) -> None:
+        """Many claims at once; none of the bench's own is left in their namespace."""
+        await self._made.hands.send_all(("DELETE", path, None) for path in self._bound)
+        self._bound.clear()
+        await self._until(lambda: self._made.volumes_in_ec2() == self._made.volumes_at_first)
+        async with self._stage(f"{BURST:,} claims on top: Bound, attached, detached, gone"):
+            self.phases = await scale_burst.burst(self._made, BURST)
+        self._tell(", ".join(f"{each.name} {each.seconds:.1f} s" for each in self.phases))
 
     async def _take_over(self) -> None:
         """A standby that has everything leads once the leader has stopped; then a claim is made."""
@@ -211,10 +267,12 @@ class _Crowd:
     async def _serve_webhook(self) -> None:
         """One replica of the webhook that has all of it cached."""
         controller = self._made.contestant
-        async with serving(self._made, by_url=False) as served:
+        async with serving(self._made) as served:
             async with self._stage("a webhook replica, all cached") as stage:
                 pass
             stage.seconds = served.ready_s
+            async with self._stage("the same replica, asked 500 times a second"):
+                self.answered = await webhook_measure.answered_by(served, self._reviews)
         self._made.contestant = controller
 
     async def _heartbeats(self) -> None:

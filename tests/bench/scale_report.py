@@ -1,5 +1,6 @@
 """The part of the table about a large cluster: goals beside what was measured."""
 
+from tests.bench import scale_burst, webhook_report
 from tests.bench.scale_stage import Scaled, Stage
 
 HEAD = (
@@ -37,7 +38,9 @@ def markdown(found: Scaled) -> str:
         f"{after:.1f} after."
     )
     asked = [f"{s.name}: {_asked(s).lstrip(', ')}." for s in found.stages if s.requests]
-    return "\n\n".join([title, table, how, *asked])
+    burst = [scale_burst.markdown(found.bursts)] if found.bursts else []
+    reviews = [webhook_report.answered(found.answered)] if found.answered else []
+    return "\n\n".join([title, table, how, *asked, *burst, *reviews])
 
 
 def _row(stage: Stage) -> tuple[str, ...]:

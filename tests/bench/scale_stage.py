@@ -5,13 +5,16 @@ import shutil
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 import msgspec
 
 from tests.bench.measured_controller import Pass
+from tests.bench.scale_burst import Bursts
 from tests.bench.standing import Standing
+from tests.bench.webhook_measure import Answered
 
 _RECEIVED = re.compile(r"bytes_received:(\d+)")
 
@@ -56,12 +59,23 @@ class Stage:
 
 @dataclass(slots=True)
 class Scaled:
-    """Everything that was measured. ``load``: the machine's average before and after."""
+    """Everything that was measured.
+
+    Attributes:
+        there: what stood.
+        loading_s: until it did.
+        stages: in their order.
+        load: the machine's average before and after.
+        answered: reviews by the webhook that has all of it cached.
+        bursts: claims on top.
+    """
 
     there: Standing
     loading_s: float
     stages: list[Stage]
     load: tuple[float, float]
+    answered: Sequence[Answered] = ()
+    bursts: Bursts | None = None
 
 
 def received(pid: int, port: int) -> int | None:

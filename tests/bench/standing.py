@@ -23,6 +23,7 @@ ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 CLASS = "ebs"
 _MADE = "2026-11-20T00:00:00Z"
 _TEAMS = 200
+TEAM = "team-0"
 _IMAGES = 20  # a kubelet tells 50 at most
 _IDENTITY = "1795494010535-9436-ebs.csi.aws.com"
 _OTHERS = 10**8  # the UID of a claim's volume is not that of the claim
@@ -40,6 +41,11 @@ class Standing:
     def of(cls, volumes: int) -> "Standing":
         """As the largest cluster that Kubernetes promises to carry has them, for each volume."""
         return cls(volumes, max(1, volumes // 10), volumes * 6 // 10)
+
+    @property
+    def claims_of_one_team(self) -> int:
+        """How many claims ``TEAM`` has."""
+        return -(-self.volumes // _TEAMS)
 
     def stored(self) -> Iterator[tuple[str, Json]]:
         """Everything, by its key in etcd."""
@@ -106,6 +112,11 @@ def volume_name(n: int) -> str:
 def claim_name(n: int) -> str:
     """Of a claim."""
     return f"data-app-{n}"
+
+
+def of_one_team(turn: int) -> str:
+    """Of a claim of ``TEAM``: every so many-th belongs to it."""
+    return claim_name(turn * _TEAMS)
 
 
 def node_name(n: int) -> str:

@@ -66,9 +66,10 @@ def test_a_snapshot_is_late_from_when_ec2_has_completed_it() -> None:
 
 def test_writes_and_a_shared_account_are_told_if_they_were_measured() -> None:
     writes = Writes(2, {"bound": Counter({"create persistentvolumes": 2})})
-    shared = Shared(200, [110.0, 120.0], 101.5, [0.5, 0.5], 500, 5, 800, 8)
+    shared = Shared(200, [110.0, 120.0], 101.5, [0.5, 0.5], 500, 5, 3, 800, 8)
 
     text = report.markdown(Results("a machine", 100, writes=writes, shared=shared))
 
     assert "| bound | create persistentvolumes | 1.00 |" in text
     assert "## 2 clusters in one account, 200 claims each" in text
+    assert "3 of them in the first 3 seconds" in text

@@ -19,8 +19,10 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
-from tests.bench import etcd, scale_report, standing_ec2
+from tests.bench import etcd, scale_report, standing, standing_ec2
 from tests.bench.measured_controller import Pass
+from tests.bench.phases import Phase
+from tests.bench.scale_burst import Bursts
 from tests.bench.scale_stage import Scaled, Stage, counted
 from tests.bench.standing import Standing
 
@@ -130,3 +132,27 @@ def test_the_report_names_the_longest_pass_and_what_was_asked() -> None:
     assert row.startswith("| start | 12.5 | leading 11.0 |")
     assert row.endswith("| 231 |")
     assert "a quiet minute: requests to the API server: get leases 24, 3.2 MiB received." in text
+
+
+def test_the_report_says_where_a_burst_takes_longer_than_in_an_empty_cluster() -> None:
+    bursts = Bursts(
+        [Phase("bound", 1000, seconds=26.0), Phase("gone", 1000, seconds=27.0)],
+        [Phase("bound", 1000, seconds=20.0), Phase("gone", 1000, seconds=20.0)],
+    )
+
+    text = scale_report.markdown(Scaled(THERE, 4.0, [], (1.0, 2.0), bursts=bursts))
+
+    assert "| bound | 26.0 | 20.0 | 1.30 | 1.3 |" in text
+    assert "| gone | 27.0 | 20.0 | 1.35, **missed** | 1.3 |" in text
+
+
+def test_the_claims_of_one_team_are_those_that_stand() -> None:
+    large = Standing(volumes=1_000, nodes=3, attachments=0)
+    bodies = [body for key, body in large.stored() if "/persistentvolumeclaims/" in key]
+    names = [
+        each["metadata"]["name"]
+        for each in bodies
+        if each["metadata"]["namespace"] == standing.TEAM
+    ]
+
+    assert names == [standing.of_one_team(turn) for turn in range(large.claims_of_one_team)]

@@ -39,6 +39,16 @@ def test_reviews_differ():
     assert len({Reviews(SPECIMEN, CLAIMS, ZONES).claims_of(number) for number in range(30)}) > 10
 
 
+def test_a_review_may_be_of_another_namespace_and_its_claims_of_any_length():
+    reviews = Reviews(SPECIMEN, CLAIMS, ZONES, name="data-app-{}".format, namespace="team-0")
+    head, _, body = reviews.request(7)[1].partition(b"\r\n\r\n")
+    request = review.decode(body, review.Json)
+    references = rules.references(pods.read(request.object or {}), request.namespace)
+
+    assert f"Content-Length: {len(body)}\r\n".encode() in head
+    assert set(references.claims) == {"team-0/data-app-13", "team-0/data-app-16"}
+
+
 def test_a_specimen_that_the_api_server_filled_in_keeps_all_of_it():
     stored = pod("pod-name-0", ("claim-00-0", "claim-00-1"), nodeName="n", dnsPolicy="ClusterFirst")
     _, whole = Reviews(stored, CLAIMS, ZONES).request(7)

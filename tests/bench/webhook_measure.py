@@ -89,7 +89,7 @@ async def measure(
         reviews = await webhook_world.reviews(made, objects)
         async with serving(made) as served:
             cached_mib, _ = served.memory_mib()
-            answered = await _answered(served, reviews, seconds)
+            answered = await answered_by(served, reviews, seconds)
             loaded_mib, peak_mib = served.memory_mib()
             ready_s = served.ready_s
         # Those of the webhook before, which would be trusted for a while yet.
@@ -101,7 +101,7 @@ async def measure(
     return Webhook(objects, PER_S, reviews.size, ready_s, answered, memory, created, rotated)
 
 
-async def _answered(served: Served, reviews: Reviews, seconds: float) -> list[Answered]:
+async def answered_by(served: Served, reviews: Reviews, seconds: float = LOAD_S) -> list[Answered]:
     """The webhook on one core, the load on the other."""
     count = round(seconds * PER_S)
     others = _pin(served)

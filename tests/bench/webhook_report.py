@@ -1,6 +1,6 @@
 """The webhook's part of the table: what was aimed at beside what was measured."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from tests.bench.webhook_measure import Answered, Memory, Rotated, Webhook
 from tests.bench.webhook_pods import CROWDED, NULL, OURS, WITHOUT, Created
@@ -12,6 +12,11 @@ _MOST_ADDED_MS = 5.0
 HEAD = ("what", "target", "measured", "")
 
 
+def answered(found: Iterable[Answered]) -> str:
+    """A table of loads alone."""
+    return _table([row for each in found for row in _answered(each)])
+
+
 def markdown(found: Webhook) -> str:
     """Title, table, and how it was measured."""
     rows = [
@@ -20,10 +25,13 @@ def markdown(found: Webhook) -> str:
         *(_created(each) for each in found.created),
         _rotated(found.rotated),
     ]
-    lines = [HEAD, ("---", "--:", "--:", "---"), *rows]
-    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     title = f"## Webhook, {found.objects:,} PVs and {found.objects:,} claims"
-    return "\n\n".join([title, table, *_notes(found)])
+    return "\n\n".join([title, _table(rows), *_notes(found)])
+
+
+def _table(rows: Iterable[tuple[str, str, str, str]]) -> str:
+    lines = [HEAD, ("---", "--:", "--:", "---"), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _answered(each: Answered) -> list[tuple[str, str, str, str]]:

@@ -1,6 +1,7 @@
 """The reviews that are sent: of pods with two bound claims, as the API server of 1.36 has them."""
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -8,8 +9,9 @@ import msgspec
 Json = dict[str, Any]
 
 PATH = "/validate/pods"
-_UID = "00000000-0000-4000-8000-0000000bench"  # of the length of a uid
-_POD, _CLAIMS = "pod-name-0", ("claim-00-0", "claim-00-1")  # each of the length of what replaces it
+# Each is replaced.
+_UID = "00000000-0000-4000-8000-0000000bench"
+_POD, _CLAIMS = "pod-name-0", ("claim-00-0", "claim-00-1")
 
 
 def claim_name(number: int) -> str:
@@ -74,38 +76,51 @@ class Reviews:
 
     Args:
         stored: ``SPECIMEN`` as the API server returns it.
-        claims: how many there are, ``claim_name`` of 0 and up, in each zone every ``zones``-th.
+        claims: how many there are, in each zone every ``zones``-th.
         zones: how many there are.
+        name: of a claim, of 0 and up.
+        namespace: of the claims and the pods.
+
+    Attributes:
+        size: bytes of a body.
     """
 
-    def __init__(self, stored: Json, claims: int, zones: int) -> None:
-        self._rounds, self._zones = claims // zones, zones
-        body = msgspec.json.encode(_review(stored))
-        self.size = len(body)
-        head = (
-            f"POST {PATH}?timeout=2s HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-            "User-Agent: kube-apiserver-admission\r\n"
-            f"Content-Length: {self.size}\r\nAccept: application/json, */*\r\n"
-            "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
-        )
-        self._whole = head.encode() + body
+    def __init__(
+        self,
+        stored: Json,
+        claims: int,
+        zones: int,
+        *,
+        name: Callable[[int], str] = claim_name,
+        namespace: str = "default",
+    ) -> None:
+        self._rounds, self._zones, self._name = claims // zones, zones, name
+        self._body = msgspec.json.encode(_review(stored, namespace))
+        self.size = len(self._body)
 
     def claims_of(self, number: int) -> tuple[str, str]:
         """Two claims of one zone, with each number two others."""
         zone, turn = number % self._zones, 2 * (number // self._zones)
         first, second = (zone + self._zones * (at % self._rounds) for at in (turn, turn + 1))
-        return claim_name(first), claim_name(second)
+        return self._name(first), self._name(second)
 
     def request(self, number: int) -> tuple[str, bytes]:
         """The review's uid, and all bytes of the request."""
         uid = str(uuid.UUID(int=number))
-        whole = self._whole.replace(_UID.encode(), uid.encode())
+        body = self._body.replace(_UID.encode(), uid.encode())
         for placeholder, claim in zip(_CLAIMS, self.claims_of(number), strict=True):
-            whole = whole.replace(placeholder.encode(), claim.encode())
-        return uid, whole.replace(_POD.encode(), f"{number:010}".encode())
+            body = body.replace(placeholder.encode(), claim.encode())
+        body = body.replace(_POD.encode(), f"{number:010}".encode())
+        head = (
+            f"POST {PATH}?timeout=2s HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            "User-Agent: kube-apiserver-admission\r\n"
+            f"Content-Length: {len(body)}\r\nAccept: application/json, */*\r\n"
+            "Content-Type: application/json\r\nAccept-Encoding: gzip\r\n\r\n"
+        )
+        return uid, head.encode() + body
 
 
-def _review(stored: Json) -> Json:
+def _review(stored: Json, namespace: str) -> Json:
     kind = {"group": "", "version": "v1", "kind": "Pod"}
     resource = {"group": "", "version": "v1", "resource": "pods"}
     account = "system:serviceaccount:kube-system:statefulset-controller"
@@ -124,10 +139,10 @@ def _review(stored: Json) -> Json:
             "requestKind": kind,
             "requestResource": resource,
             "name": _POD,
-            "namespace": "default",
+            "namespace": namespace,
             "operation": "CREATE",
             "userInfo": {"username": account, "uid": str(uuid.UUID(int=1)), "groups": groups},
-            "object": stored,
+            "object": stored | {"metadata": stored["metadata"] | {"namespace": namespace}},
             "oldObject": None,
             "dryRun": False,
             "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},

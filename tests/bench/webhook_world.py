@@ -26,7 +26,7 @@ from tests.bench.hands import BenchError
 from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, CLASS, VOLUMES, claim
 from tests.bench.webhook_load import HOST
-from tests.bench.webhook_reviews import SPECIMEN, Reviews, claim_name
+from tests.bench.webhook_reviews import SPECIMEN, Json, Reviews, claim_name
 from tests.bench.world import REGION, ZONES, Contestant, World, world
 from webhook.settings import NAME
 
@@ -135,8 +135,14 @@ async def unconfigure(made: World) -> None:
 
 async def reviews(made: World, objects: int) -> Reviews:
     """What is to be sent: the API server has filled in its defaults, as before any webhook."""
+    return Reviews(await specimen(made), objects, len(ZONES))
+
+
+async def specimen(made: World) -> Json:
+    """A pod as the API server has it."""
     stored = await made.hands.send("POST", f"{PODS}?dryRun=All", SPECIMEN)
-    return Reviews(msgspec.json.decode(stored), objects, len(ZONES))
+    found: Json = msgspec.json.decode(stored)
+    return found
 
 
 def floor_mib() -> float:

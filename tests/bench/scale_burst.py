@@ -1,0 +1,74 @@
+"""A burst of claims on top of what stands, beside the same burst in an empty cluster."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from tests.bench import phases
+from tests.bench.phases import Phase
+from tests.bench.world import RAISED, World
+
+BURST = 1_000
+LIMIT = 1.3
+"""So many times as long as in an empty cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """The four phases, twice."""
+
+    large: Sequence[Phase]
+    empty: Sequence[Phase]
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    volume_name: str = ""
+
+
+class _Claim(msgspec.Struct):
+    spec: _Spec
+
+
+class _Claims(msgspec.Struct):
+    items: list[_Claim]
+
+
+async def burst(made: World, count: int) -> list[Phase]:
+    """Claims bound, volumes attached, detached, gone, at a raised quota.
+
+    Nothing else may be in the namespace of the claims.
+    """
+    made.ec2.control(throttle=RAISED)
+    done = [await phases.bind(made, count)]
+    bodies = await _attachments(made)
+    done += [await phases.attach(made, bodies), await phases.detach(made, bodies)]
+    done.append(await phases.delete(made, count))
+    return done
+
+
+async def _attachments(made: World) -> list[dict[str, Any]]:
+    """One for each volume of the burst: a list of all volumes is what others must not ask for."""
+    claims = msgspec.json.decode(await made.hands.send("GET", phases.CLAIMS), type=_Claims).items
+    names = [each.spec.volume_name for each in claims]
+    found = [await made.hands.send("GET", f"{phases.VOLUMES}/{name}") for name in names]
+    return phases.attachments_of(found, made.instances)
+
+
+def markdown(found: Bursts) -> str:
+    """A table: each phase in both clusters."""
+    lines = [
+        f"### {found.large[0].objects:,} claims on top",
+        "",
+        "| phase | here, s | in an empty cluster, s | times | limit |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for here, there in zip(found.large, found.empty, strict=True):
+        times = here.seconds / there.seconds
+        missed = ", **missed**" if times > LIMIT else ""
+        lines.append(
+            f"| {here.name} | {here.seconds:.1f} | {there.seconds:.1f} | {times:.2f}{missed} "
+            f"| {LIMIT} |"
+        )
+    return "\n".join(lines)
