@@ -53,9 +53,8 @@ class Mover:
     """The flow of moves. Keys are UIDs: a move that is created again under its name is another."""
 
     def __init__(self, services: Services) -> None:
-        self._services = services
+        self._services, self._driver = services, services.settings.driver
         self._caches = services.caches
-        self._driver = services.settings.driver
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
         self._copier = Copier(services, self._record)
@@ -148,7 +147,8 @@ class Mover:
 
     async def _go_on(self, uid: str) -> Next:
         """One pass after the other; what was only known and is not so any more is read at once."""
-        move, following = await self._record.known_move(uid), AGAIN
+        following: Next = AGAIN
+        move = await self._record.known_move(uid)
         while move is not None and following == AGAIN:
             try:
                 following = await self._pass(move)

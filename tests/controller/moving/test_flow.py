@@ -305,7 +305,7 @@ async def test_a_copy_is_not_swapped_if_its_old_volume_was_attached_since_whatev
     async def retain(_: PersistentVolume) -> PersistentVolume:
         return touched
 
-    record.retain = retain  # type: ignore[method-assign]
+    record.retain = retain  # type: ignore[assignment]
     await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", policy, **HELD))
 
     assert [each["phase"] for each in record.written] == [Phase.ABORTING]
@@ -444,8 +444,8 @@ class FakePasses:
 def a_mover_of(passes: FakePasses) -> Mover:
     mover = object.__new__(Mover)
     mover._record = passes  # type: ignore[assignment]
-    mover._pass = passes.take  # type: ignore[method-assign]
-    mover._tell = passes.tell  # type: ignore[method-assign]
+    mover._pass = passes.take  # type: ignore[assignment]
+    mover._tell = passes.tell  # type: ignore[assignment]
     return mover
 
 
