@@ -376,3 +376,24 @@ def test_what_webhooks_add_to_a_pod_that_copies_is_forbidden_so_that_a_plan_tell
 
     # Without it, the API server answers Invalid, which Copier.why_not does not take for an answer.
     assert {each["reason"] for each in policy["spec"]["validations"]} == {"Forbidden"}
+
+
+def test_the_limits_of_memory_fit_the_volumes_that_they_are_said_to_fit():
+    guide = (MANIFESTS.parent / "docs" / "install.md").read_text()
+    (fixed, each_1000), *_ = re.findall(r"\*\*(\d+) MiB and (\d+) MiB for each 1,000", guide)
+    rows = re.findall(
+        r"^\| ([\d,]+) \| (\d+)Mi.*? \| (\d+)Mi( \(the default\))? \|$", guide, re.MULTILINE
+    )
+    values = yaml.safe_load((MANIFESTS / "chart" / "values.yaml").read_text())
+    resources = container()["resources"]
+
+    assert len(rows) >= 3
+    for volumes, _, limit, _ in rows:
+        needed = int(fixed) + int(each_1000) * int(volumes.replace(",", "")) / 1000
+        assert needed <= int(limit) <= 1.1 * needed
+    (default,) = (row for row in rows if row[3])
+    assert (f"{default[1]}Mi", f"{default[2]}Mi") == (
+        resources["requests"]["memory"],
+        resources["limits"]["memory"],
+    )
+    assert values["controller"]["resources"] == resources

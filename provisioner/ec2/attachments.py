@@ -6,6 +6,7 @@ away, follows aws-ebs-csi-driver v1.64 (127 names; without xvda and xvdc[a-z], w
 instances cannot use). Source: EC2 user guide "Device names", read 2026-11-21.
 """
 
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ FRESH_FOR_S = 2.0
 # As long as aws-ebs-csi-driver remembers a name that it cannot explain.
 BAD_FOR_S = 3600.0
 _KEEP_S = 3600.0  # an instance that nothing happened on, and when a name was freed
+_SHOWN_AFTER_S = 600.0  # DescribeInstances shows an attachment some seconds late
 _TIDY_EVERY_S = 600.0
 _LETTERS = ascii_lowercase
 DEVICE_NAMES: tuple[str, ...] = (
@@ -45,6 +47,7 @@ _ORDER = {name: place for place, name in enumerate(DEVICE_NAMES)}
 class _Page:
     touched_at: float = 0.0
     by_volume: dict[str, str] = field(default_factory=dict)
+    attached_at: dict[str, float] = field(default_factory=dict)  # of some of these volumes
     seen: frozenset[str] = frozenset()
     freed_at: dict[str, float] = field(default_factory=dict)
     bad_until: dict[str, float] = field(default_factory=dict)
@@ -54,8 +57,10 @@ class DeviceBook:
     """Which names of which instance are in use, on their way, or no good.
 
     DescribeInstances shows a new attachment late and AMI-mapped devices never; so names are kept
-    here from before AttachVolume until the volume is detached. Losing the book (a restart) costs at
-    most a refused attach: EC2 refuses a name in use, and the caller marks it and takes the next.
+    here from before AttachVolume until the volume has been attached for ten minutes, and again from
+    DetachVolume until it is detached. So the book does not grow with what is attached. Losing it (a
+    restart) costs at most a refused attach: EC2 refuses a name in use, and the caller marks it and
+    takes the next.
     Used on one event loop, by the one leader.
     """
 
@@ -79,7 +84,7 @@ class DeviceBook:
         self._tidy(now)
         page = self._pages.setdefault(instance_id, _Page())
         page.touched_at = now
-        self._note_freed(page, frozenset(in_use), now)
+        self._note_freed(page, frozenset(map(sys.intern, in_use)), now)
         mine = page.by_volume.get(volume_id) or next(
             (name for name, holder in in_use.items() if holder == volume_id), None
         )
@@ -94,14 +99,31 @@ class DeviceBook:
                 action="AttachVolume",
             )
         page.by_volume[volume_id] = mine
+        page.attached_at.pop(volume_id, None)
         return mine
+
+    def attached(self, instance_id: str, volume_id: str) -> None:
+        """EC2 shows that the volume is attached: soon it shows its name to all who ask, too."""
+        page = self._pages.get(instance_id)
+        if page is not None and volume_id in page.by_volume:
+            page.attached_at[volume_id] = self._clock()
+
+    def leaving(self, instance_id: str, volume_id: str, name: str) -> None:
+        """EC2 says under which name the volume is that was told to leave: see ``release``."""
+        if name:
+            now = self._clock()
+            page = self._pages.setdefault(instance_id, _Page())
+            page.touched_at = page.attached_at[volume_id] = now
+            page.by_volume.setdefault(volume_id, sys.intern(name))
 
     def release(self, instance_id: str, volume_id: str) -> None:
         """The volume is detached, or was never attached: its name is free, used last again."""
         page = self._pages.get(instance_id)
         name = page.by_volume.pop(volume_id, None) if page is not None else None
         if page is not None and name is not None:
-            page.freed_at[name] = page.touched_at = self._clock()
+            page.attached_at.pop(volume_id, None)
+            page.freed_at[name] = page.touched_at = now = self._clock()
+            self._tidy(now)
 
     def mark_bad(self, instance_id: str, name: str) -> None:
         """EC2 says that the name is in use though nobody shows it: not to be tried for an hour."""
@@ -110,6 +132,7 @@ class DeviceBook:
         page.touched_at = now
         page.bad_until[name] = now + BAD_FOR_S
         page.by_volume = {v: held for v, held in page.by_volume.items() if held != name}
+        page.attached_at = {v: at for v, at in page.attached_at.items() if v in page.by_volume}
 
     @staticmethod
     def _note_freed(page: _Page, in_use: frozenset[str], now: float) -> None:
@@ -125,6 +148,8 @@ class DeviceBook:
         if now - self._tidied_at < _TIDY_EVERY_S:
             return
         self._tidied_at = now
+        for page in self._pages.values():
+            _forget_attached(page, now)
         self._pages = {
             instance_id: page
             for instance_id, page in self._pages.items()
@@ -135,6 +160,14 @@ class DeviceBook:
                 page.freed_at = {n: at for n, at in page.freed_at.items() if now - at < _KEEP_S}
             if page.bad_until:
                 page.bad_until = {n: until for n, until in page.bad_until.items() if until > now}
+
+
+def _forget_attached(page: _Page, now: float) -> None:
+    """Forget the names of volumes that have been attached for so long that EC2 tells them."""
+    gone = {v for v, at in page.attached_at.items() if now - at >= _SHOWN_AFTER_S}
+    if gone:
+        page.by_volume = {v: name for v, name in page.by_volume.items() if v not in gone}
+        page.attached_at = {v: at for v, at in page.attached_at.items() if v not in gone}
 
 
 def choose_device_name(taken: Collection[str], freed_at_s: Mapping[str, float]) -> str | None:
@@ -240,6 +273,7 @@ class Attachments:
         params = {"VolumeId": volume_id, "InstanceId": instance_id}
         answer = await self._calls.call("DetachVolume", params, gate=gate)
         attachment = _attachment(answer, instance_id, "")
+        self.devices.leaving(instance_id, volume_id, attachment.device)
         return None if attachment.state is AttachmentState.DETACHED else attachment
 
     def release(self, instance_id: str, volume_id: str) -> None:

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from provisioner.kube.resources import T, key_of
-from provisioner.kube.wire import Listing
+from provisioner.kube.wire import Listing, adopt
 
 U = TypeVar("U")
 Indexer = Callable[[T], Iterable[str]]
@@ -224,6 +224,8 @@ class Store(Generic[T]):
         self.restores += is_restored
 
     def _put(self, old: T | None, new: T) -> None:
+        if old is not None:  # whose name is the key, and whose texts the indexes hold
+            adopt(new, old)
         key = key_of(new)
         self._objects[key] = new
         for name, indexer in self._indexers.items():

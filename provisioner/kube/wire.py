@@ -253,6 +253,22 @@ def share(obj: msgspec.Struct) -> bool:
     return is_common
 
 
+def adopt(new: msgspec.Struct, old: msgspec.Struct) -> None:
+    """Replace parts of an object by equal ones of the version before it, names and ids too.
+
+    What refers to those parts (keys of caches, indexes) would otherwise keep the old ones alive
+    beside the new. As after ``share``, nothing may be changed in place.
+    """
+    for name in new.__struct_fields__:
+        mine, known = getattr(new, name), getattr(old, name, None)
+        if mine is known or type(mine) is not type(known):
+            continue
+        if mine == known:
+            force_setattr(new, name, known)
+        elif isinstance(mine, msgspec.Struct) and isinstance(known, msgspec.Struct):
+            adopt(mine, known)
+
+
 @lru_cache(maxsize=32768)  # as many nodes, instances and namespaces as there may be
 def _text(value: str) -> str:
     return value

@@ -361,8 +361,15 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         """Whether those that it is moved with may swap because it is ready, whatever its user says.
 
         One that is told to end after that, and did, would leave their pods' claims in two zones.
+        The leader has promised nothing: none of them swaps before it does (``companion_rules``).
         """
-        return self.told.ready and self.told.phase in {Phase.CREATING, Phase.COPYING}
+        waits = self.told.phase in {Phase.HELD, Phase.CREATING, Phase.COPYING}
+        return self.told.ready and waits and not self.leads
+
+    @property
+    def leads(self) -> bool:
+        """Whether those that it is moved with go by it: it is the first of them, or alone."""
+        return all(self.spec.claim_name <= each for each in self.spec.moved_with)
 
     @property
     def is_under_way(self) -> bool:

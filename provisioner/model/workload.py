@@ -57,10 +57,22 @@ class WorkloadMeta(ControlledMeta, frozen=True, rename="camel", gc=False, kw_onl
     managed_fields: list[FieldManager] | None = None
 
 
+class PodStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """``status`` of a Pod."""
+
+    phase: str = ""
+
+
 class ControlledPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A Pod and who has made it."""
+    """A Pod, who has made it, and whether it has ended."""
 
     metadata: ControlledMeta = ControlledMeta()
+    status: PodStatus = PodStatus()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether none of its containers starts again; it is there until somebody deletes it."""
+        return self.status.phase in {"Succeeded", "Failed"}
 
 
 class Ordinals(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -225,6 +225,8 @@ async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequ
     async with connected(target) as client:
         moves = Moves(client)
         found = await _found(moves, named)
+        if len(found) == 1 and found[0].told.phase == Phase.DONE and found[0].spec.moved_with:
+            found += wish_rules.done_with(await moves.every(named.namespace), found[0])
         back = wish_rules.back_before(found, given)
         if back:
             return back
@@ -236,12 +238,14 @@ async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequ
                 f"VolumeMove {first.key} is in the phase {first.told.phase} and cannot be aborted "
                 f"any more: it goes on to its end; follow it with {_again(target, first)}",
             )
+        # One that has only promised to go on is undone with those that go by it.
+        going_on = [each for each in late if not each.is_promised]
         aborting = [
             each if wish_rules.has_ended(each) else await moves.abort(each) or each
             for each in found
-            if each not in late
+            if each not in going_on
         ]
-        for each in late:
+        for each in going_on:
             screen.warn([f"VolumeMove {each.key} is in the phase {each.told.phase} and goes on"])
         return await _followed(target, moves, aborting, wanted=Phase.ABORTED)
 

@@ -54,12 +54,34 @@ async def prepare(
     found = await _all(_one(moves, wish, group, there, limit) for group in groups for wish in group)
     if len(found) > 1 or found[0].wish.set_name:
         found = [_passed_over(each) for each in found]
+    _check_plans(found)
+    by_claim = {each.wish.claim_key: each for each in found}
+    taken = {each.name for each in there}
+    named = [_named([by_claim[wish.claim_key] for wish in group], taken) for group in groups]
+    final = [await _all(_planned_as_named(moves, each, limit) for each in group) for group in named]
+    _check_plans([each for group in final for each in group])
+    return final
+
+
+def _check_plans(found: Iterable[Prepared]) -> None:
     refused = wish_rules.refused([each.move for each in found if each.is_planned])
     if refused is not None:
         raise StorageError(Reason.NOT_SUPPORTED, refused)
-    by_claim = {each.wish.claim_key: each for each in found}
-    taken = {each.name for each in there}
-    return [_named([by_claim[wish.claim_key] for wish in group], taken) for group in groups]
+
+
+async def _planned_as_named(moves: Moves, named: Prepared, limit: asyncio.Semaphore) -> Prepared:
+    """Once more if it goes with fewer claims than it was planned with: others have arrived.
+
+    Their pods do not stop, so that what is agreed to would not be what is done.
+    """
+    wish = named.wish
+    if not named.is_planned or {*named.move.spec.moved_with} == {*wish.moved_with}:
+        return named
+    claim = await moves.claim(wish.namespace, wish.claim_name)
+    if claim is None:
+        raise StorageError(Reason.OBJECT_NOT_FOUND, f"there is no pvc {wish.claim_key}")
+    async with limit:
+        return replace(named, move=await make_plan(moves, wish, claim))
 
 
 def _under_way(wish: Wish, there: Sequence[VolumeMove]) -> VolumeMove | None:

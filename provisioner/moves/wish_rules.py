@@ -440,6 +440,22 @@ def moved_with(moves: Iterable[VolumeMove], move: VolumeMove) -> list[VolumeMove
     ]
 
 
+def done_with(moves: Iterable[VolumeMove], move: VolumeMove) -> list[VolumeMove]:
+    """The other moves that are done, and with which a move that is done went: the claims' last."""
+    last: dict[str, VolumeMove] = {}
+    for each in sorted(moves, key=lambda each: each.told.phase_since):
+        if each.told.phase == Phase.DONE and not each.spec.dry_run:
+            last[each.spec.claim_name] = each
+    others = (last.get(name) for name in move.spec.moved_with)
+    return [
+        each
+        for each in others
+        if each is not None
+        and move.spec.claim_name in each.spec.moved_with
+        and (each.spec.to == move.spec.to or (each.goes_back and move.goes_back))
+    ]
+
+
 def refused(planned: Sequence[VolumeMove]) -> str | None:
     """Why claims cannot be moved, by their dry runs, as a sentence; None if all can be."""
     found = [each for each in planned if each.told.phase != Phase.PLANNED]

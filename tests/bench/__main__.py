@@ -14,6 +14,7 @@ from provisioner.sandbox.binaries import ensure_binaries
 from provisioner.sandbox.commands import run_until_signal
 from provisioner.sandbox.workdir import work_folder
 from tests.bench import (
+    cost,
     day,
     inspect_measure,
     memory,
@@ -33,6 +34,7 @@ from tests.bench import (
     webhook_measure,
     writes,
 )
+from tests.bench.kwok import measure as kwok_run
 from tests.bench.phases import Phase
 from tests.bench.report import Results
 from tests.bench.world import (
@@ -57,6 +59,7 @@ CACHED = 5000
 INSPECTED = 10_000
 STANDING = 20_000
 A_DAY = 5_000
+KWOK_MINUTES = 20.0
 AT_QUOTA = 300
 SNAPSHOTS = 200
 MOVES = 200
@@ -65,8 +68,9 @@ PARTS = (
     *("speed", "wait", "quota", "modify", "moves", "memory", "webhook", "flood", "node"),
     *("inspect", "writes", "growth", "scale"),
 )
-# Only if they are asked for: three clusters at once, and a quarter of an hour of nothing but Python.
-ASKED = ("shared", "day")
+# Only if they are asked for: three clusters at once, a quarter of an hour of nothing but Python, and
+# half an hour with pods and nodes that come and go.
+ASKED = ("shared", "day", "kwok")
 
 
 def _tell(text: str) -> None:
@@ -179,6 +183,11 @@ class Bench:
         """A simulated day, with all its troubles."""
         self._results.day = await day.measure(volumes)
 
+    async def kwok(self, volumes: int, minutes: float) -> None:
+        """A day's kinds of trouble on a real control plane."""
+        found = await kwok_run.measure(self._folder, self._binaries, volumes, minutes, _tell)
+        self._results.kwok = found
+
     async def _idle(self, made: World) -> None:
         made.ec2.control(reset_counts=True)
         await asyncio.sleep(IDLE_S)
@@ -197,6 +206,7 @@ async def _measure(
     volumes: int | None,
     *,
     moves: int,
+    minutes: float,
     quick: bool,
 ) -> None:
     if "speed" in parts:
@@ -216,10 +226,12 @@ async def _measure(
         await bench.inspect(count if quick else INSPECTED)
     if "growth" in parts and not quick:
         await bench.growth(GROWTH)
-    await _measure_large(bench, parts, volumes)
+    await _measure_large(bench, parts, volumes, minutes)
 
 
-async def _measure_large(bench: Bench, parts: set[str], volumes: int | None) -> None:
+async def _measure_large(
+    bench: Bench, parts: set[str], volumes: int | None, minutes: float
+) -> None:
     if "scale" in parts:
         await bench.scale(volumes or STANDING)
     if "writes" in parts:
@@ -228,6 +240,8 @@ async def _measure_large(bench: Bench, parts: set[str], volumes: int | None) -> 
         await bench.shared()
     if "day" in parts:
         await bench.day(volumes or A_DAY)
+    if "kwok" in parts:
+        await bench.kwok(volumes or STANDING, minutes)
 
 
 async def _measure_at_quota(bench: Bench, parts: set[str], moves: int) -> None:
@@ -244,8 +258,9 @@ async def _measure_at_quota(bench: Bench, parts: set[str], moves: int) -> None:
 @click.option("--count", type=int, help="Objects in each phase; 1,000 without --quick.")
 @click.option("--repeat", default=3, help="Races of ours and the floor, in turns; medians count.")
 @click.option(
-    "--volumes", type=int, help=f"In scale ({STANDING:,} without), and in day ({A_DAY:,})."
+    "--volumes", type=int, help=f"In scale and kwok ({STANDING:,} without), and in day ({A_DAY:,})."
 )
+@click.option("--minutes", default=KWOK_MINUTES, help="Of coming and going, in kwok.")
 @click.option("--moves", default=MOVES, help="Claims that are moved at once, in moves.")
 @click.option(
     "--only", multiple=True, type=click.Choice((*PARTS, *ASKED)), help="Some parts alone."
@@ -257,6 +272,7 @@ def main(
     count: int | None,
     repeat: int,
     volumes: int | None,
+    minutes: float,
     moves: int,
     only: tuple[str, ...],
     out: Path,
@@ -267,13 +283,20 @@ def main(
     with work_folder() as folder:
         bench = Bench(folder, binaries, results)
         parts = set(only or PARTS)
-        run = _measure(bench, parts, results.count, repeat, volumes, moves=moves, quick=quick)
+        run = _measure(
+            *(bench, parts, results.count, repeat, volumes),
+            moves=moves,
+            minutes=minutes,
+            quick=quick,
+        )
         if run_until_signal(run):
             sys.exit(128 + signal.SIGTERM)
     out.mkdir(parents=True, exist_ok=True)
     text = report.markdown(results)
     if results.growth:
         plot.draw(results.growth, out / "cost.png")
+    if results.scaled:
+        cost.save(results.scaled, out)
     (out / "table.md").write_text(text)
     click.echo(text)
     _tell(f"written to {out}")

@@ -18,6 +18,8 @@ from tests.bench import (
     writes,
 )
 from tests.bench.inspect_measure import Inspected
+from tests.bench.kwok import report as kwok_report
+from tests.bench.kwok.report import Found as KwokFound
 from tests.bench.memory import Memory
 from tests.bench.modify import Modified
 from tests.bench.moves_measure import Moved
@@ -68,6 +70,7 @@ class Results:
     writes: Writes | None = None
     shared: Shared | None = None
     day: Found | None = None
+    kwok: KwokFound | None = None
 
 
 def markdown(results: Results) -> str:
@@ -102,6 +105,8 @@ def _large(results: Results) -> list[str]:
         parts.append(shared_account.markdown(results.shared))
     if results.day is not None:
         parts.append(day.markdown(results.day))
+    if results.kwok is not None:
+        parts.append(kwok_report.markdown(results.kwok))
     if results.growth:
         parts.append(_growth(results.growth))
     return parts

@@ -35,7 +35,7 @@ from tests.bench.hands import Eye, Seen
 from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, Phase, is_bound, is_gone
 from tests.bench.scale_burst import BURST, Bursts
-from tests.bench.scale_stage import Scaled, Stage, counted, received
+from tests.bench.scale_stage import Scaled, Stage, came_since, counted, received
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
 from tests.bench.webhook_measure import Answered
@@ -110,7 +110,7 @@ class _Crowd:
         self._kubeconfig = await own_account(plane)
         await self._prepare_reviews()
         await self._lead_before()
-        argv = _command_line(plane.crew.parts["kube-controller-manager"])
+        argv = command_line(plane.crew.parts["kube-controller-manager"])
         for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
             await plane.crew.stop(name)
         await plane.stop_api_server()
@@ -308,7 +308,7 @@ class _Crowd:
         )
         stage.rest_mib, stage.peak_mib = processes.memory_mib(pid)
         if at_first is not None:
-            stage.received_mib = ((received(pid, port) or 0) - at_first) / 2**20
+            stage.received_mib = came_since(at_first, received(pid, port) or {}) / 2**20
         noted = [each for each in measured_controller.read(self._passes) if each.at_s >= at_s]
         stage.longest = max(noted, key=lambda each: each.cpu_ms, default=None)
         if requests:
@@ -336,6 +336,7 @@ def _is_released(_: str, seen: Seen) -> bool:
     return seen.status.phase == "Released"
 
 
-def _command_line(part: Part) -> list[str]:
+def command_line(part: Part) -> list[str]:
+    """What a running part was started with."""
     text = Path(f"/proc/{part.process.pid}/cmdline").read_text()
     return text.rstrip("\0").split("\0")

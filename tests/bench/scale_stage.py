@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -33,7 +33,7 @@ class Stage:
         peak_mib: resident at most.
         longest: the longest pass of the event loop; None where none took 20 ms.
         requests: to the API server, by verb and resource.
-        received_mib: from the API server, where ``ss`` can tell.
+        received_mib: at least, from the API server, where ``ss`` can tell.
     """
 
     name: str
@@ -78,13 +78,26 @@ class Scaled:
     bursts: Bursts | None = None
 
 
-def received(pid: int, port: int) -> int | None:
-    """Bytes that came over the TCP connections that a process has now; None without ``ss``."""
+def received(pid: int, port: int) -> dict[str, int] | None:
+    """Bytes that came over each TCP connection that a process has now; None without ``ss``."""
     if shutil.which("ss") is None:
         return None
     asked = ["ss", "-tinpHO", "dport", "=", f":{port}"]
     lines = subprocess.run(asked, check=True, capture_output=True, text=True).stdout.splitlines()
-    return sum(int(_RECEIVED.findall(line)[0]) for line in lines if f"pid={pid}," in line)
+    return received_by(line for line in lines if f"pid={pid}," in line)
+
+
+def received_by(lines: Iterable[str]) -> dict[str, int]:
+    """The same from lines of ``ss``, by the connection's own end."""
+    return {line.split()[3]: sum(map(int, _RECEIVED.findall(line))) for line in lines}
+
+
+def came_since(before: Mapping[str, int], now: Mapping[str, int]) -> int:
+    """Bytes that came at least: what came over a connection that has ended meanwhile is unknown."""
+    return sum(
+        count - (before.get(each, 0) if count >= before.get(each, 0) else 0)
+        for each, count in now.items()
+    )
 
 
 class _Object(msgspec.Struct):

@@ -22,7 +22,7 @@ Json = dict[str, Any]
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 CLASS = "ebs"
 _MADE = "2026-11-20T00:00:00Z"
-_TEAMS = 200
+TEAMS = 200
 TEAM = "team-0"
 _IMAGES = 20  # a kubelet tells 50 at most
 _IDENTITY = "1795494010535-9436-ebs.csi.aws.com"
@@ -45,12 +45,12 @@ class Standing:
     @property
     def claims_of_one_team(self) -> int:
         """How many claims ``TEAM`` has."""
-        return -(-self.volumes // _TEAMS)
+        return -(-self.volumes // TEAMS)
 
     def stored(self) -> Iterator[tuple[str, Json]]:
         """Everything, by its key in etcd."""
-        for n in range(_TEAMS):
-            yield f"/registry/namespaces/{_team(n)}", namespace(n)
+        for n in range(TEAMS):
+            yield f"/registry/namespaces/{team(n)}", namespace(n)
         yield f"/registry/storageclasses/{CLASS}", storage_class()
         for n in range(self.nodes):
             yield f"/registry/minions/{node_name(n)}", node(n)
@@ -58,7 +58,7 @@ class Standing:
         for n in range(self.volumes):
             yield f"/registry/persistentvolumes/{volume_name(n)}", persistent_volume(n)
             yield (
-                f"/registry/persistentvolumeclaims/{_team(n)}/{claim_name(n)}",
+                f"/registry/persistentvolumeclaims/{team(n)}/{claim_name(n)}",
                 claim(n, self.nodes),
             )
         for n in range(self.attachments):
@@ -67,7 +67,7 @@ class Standing:
 
     def volume(self, n: int, cluster_id: str) -> Volume:
         """What EC2 has of a volume."""
-        owner = tags.Owner(_team(n), claim_name(n), volume_name(n), "Delete")
+        owner = tags.Owner(team(n), claim_name(n), volume_name(n), "Delete")
         written = dict(tags.of_new_volume(owner, cluster_id=cluster_id, extra={}))
         del written[UNCLAIMED]
         held = InstanceAttachment(
@@ -96,8 +96,9 @@ UNUSED = {
 }
 
 
-def _team(n: int) -> str:
-    return f"team-{n % _TEAMS}"
+def team(n: int) -> str:
+    """The namespace of claim n."""
+    return f"team-{n % TEAMS}"
 
 
 def _uid(n: int) -> str:
@@ -116,7 +117,7 @@ def claim_name(n: int) -> str:
 
 def of_one_team(turn: int) -> str:
     """Of a claim of ``TEAM``: every so many-th belongs to it."""
-    return claim_name(turn * _TEAMS)
+    return claim_name(turn * TEAMS)
 
 
 def node_name(n: int) -> str:
@@ -157,7 +158,7 @@ def namespace(n: int) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Namespace",
-        "metadata": _meta(_team(n), n),
+        "metadata": _meta(team(n), n),
         "spec": {"finalizers": ["kubernetes"]},
         "status": {"phase": "Active"},
     }
@@ -179,7 +180,7 @@ def claim(n: int, nodes: int) -> Json:
         "metadata": _meta(
             claim_name(n),
             n,
-            namespace=_team(n),
+            namespace=team(n),
             labels={"app": f"app-{n}"},
             annotations=annotations,
             finalizers=["kubernetes.io/pvc-protection"],
@@ -228,7 +229,7 @@ def persistent_volume(n: int) -> Json:
             "claimRef": {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
-                "namespace": _team(n),
+                "namespace": team(n),
                 "name": claim_name(n),
                 "uid": _uid(n),
                 "resourceVersion": "1",

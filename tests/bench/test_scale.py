@@ -19,7 +19,7 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
-from tests.bench import etcd, scale_report, standing, standing_ec2
+from tests.bench import etcd, scale_report, scale_stage, standing, standing_ec2
 from tests.bench.measured_controller import Pass
 from tests.bench.phases import Phase
 from tests.bench.scale_burst import Bursts
@@ -156,3 +156,14 @@ def test_the_claims_of_one_team_are_those_that_stand() -> None:
     ]
 
     assert names == [standing.of_one_team(turn) for turn in range(large.claims_of_one_team)]
+
+
+def test_what_came_over_a_connection_that_has_ended_takes_nothing_from_the_others() -> None:
+    line = 'ESTAB 0 0 127.0.0.1:{} 127.0.0.1:6443 users:(("python",pid=7)) bytes_received:{} x'
+    before, now = (
+        scale_stage.received_by(line.format(*each) for each in ends)
+        for ends in (((1, 500), (2, 9000), (3, 800)), ((1, 700), (3, 20), (4, 30)))
+    )
+
+    assert before == {"127.0.0.1:1": 500, "127.0.0.1:2": 9000, "127.0.0.1:3": 800}
+    assert scale_stage.came_since(before, now) == 200 + 20 + 30

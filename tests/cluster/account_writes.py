@@ -13,7 +13,7 @@ import msgspec
 
 from provisioner.controller.moving.copying_rules import pod_body
 from provisioner.model.driver import EBS_DRIVER
-from provisioner.model.volume_move import VolumeMove
+from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
 from tests.cluster.accounts import CONTROLLER, WEBHOOK
 from tests.cluster.hands import ATTACHMENTS, PVS, claims_of, pods_of
 from tests.cluster.static import ZONE, pinned
@@ -25,6 +25,7 @@ NAME = "account-writes"
 RELEASER = "the controller with manifests/release-dead-nodes"
 MOVER = "the controller with manifests/volume-moves"
 ADMINISTRATOR = "the administrator"
+TENANT = "who administers one namespace"
 
 NODES = "/api/v1/nodes"
 SNAPSHOTS = f"/apis/snapshot.storage.k8s.io/v1/namespaces/{NAME}/volumesnapshots"
@@ -38,6 +39,7 @@ ATTACHMENT = f"{ATTACHMENTS}/{NAME}"
 SNAPSHOT, CONTENT = f"{SNAPSHOTS}/{NAME}", f"{CONTENTS}/{NAME}"
 POD = f"{pods_of(NAME)}/{NAME}"
 COPY = f"{pods_of(NAME)}/move-there"
+MOVE = f"/apis/{API_VERSION}/namespaces/{NAME}/volumemoves/{NAME}"
 GATE, HELD = "ebs-provisioner.io/volume-move", "ebs-provisioner.io/held-for-move"
 
 EBS: Json = {"driver": EBS_DRIVER, "volumeHandle": "vol-0123"}
@@ -145,6 +147,12 @@ SPECIMENS: dict[str, Json] = {
         },
     },
     COPY: a_kept_copy(),
+    MOVE: {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": NAME},
+        "spec": {"claimName": NAME, "to": {"zone": "us-east-1b"}, "dryRun": True},
+    },
     SNAPSHOT: {
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": "VolumeSnapshot",
@@ -469,7 +477,17 @@ def of_the_webhook() -> Iterator[Write]:
     yield writes(ACCEPTED, "grows a volume", grown | notes(a="b"), ADMINISTRATOR)
 
 
+def on_moves() -> Iterator[Write]:
+    """By the status, the controller would create a PersistentVolume of somebody else's volume."""
+    body = a_volume("stolen", csi=EBS)
+    forged = {"status": {"phase": "Swapping", "persistentVolume": body}}
+    for account, answer in ((TENANT, REFUSED), (MOVER, ACCEPTED), (ADMINISTRATOR, ACCEPTED)):
+        yield Write(answer, account, "writes the status of a move", f"{MOVE}/status", forged)
+    yield Write(ACCEPTED, TENANT, "aborts a move", MOVE, {"spec": {"abort": True}})
+
+
 WRITES = [
+    *on_moves(),
     *on_nodes(),
     *on_volumes(),
     *on_requests(),

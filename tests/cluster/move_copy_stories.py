@@ -133,15 +133,8 @@ class MoveCopies(MoveStory):
         await super().clear()
 
 
-class MoveTooSmall(MoveCopies):
-    """The files do not fit: nothing is left of the move, and the claim has its old volume."""
-
-    REPORT: ClassVar[Json] = {"done": False, "refused": "ask for a larger size"}
-
-    async def _end(self) -> Json:
-        move: Any = await self.is_in("Aborted")
-        assert "ask for a larger size" in move["status"]["message"], move["status"]
-        return dict(move)
+class MoveCopyUndone(MoveCopies):
+    """Nothing is left of the move, and the claim has its old volume."""
 
     async def check(self) -> None:
         claim = await self.world.api.get(self.claim_path)
@@ -150,3 +143,29 @@ class MoveTooSmall(MoveCopies):
         assert len(await self.persistent_volumes()) == 1
         await self._nothing_left()
         self.check_log()
+
+
+class MoveTooSmall(MoveCopyUndone):
+    """The files do not fit."""
+
+    REPORT: ClassVar[Json] = {"done": False, "refused": "ask for a larger size"}
+
+    async def _end(self) -> Json:
+        move: Any = await self.is_in("Aborted")
+        assert "ask for a larger size" in move["status"]["message"], move["status"]
+        return dict(move)
+
+
+class MoveCopyAborted(MoveCopyUndone):
+    """It is aborted while its pod copies."""
+
+    async def _end(self) -> Json:
+        async def copying() -> bool:
+            return bool(await self.copying("pods"))
+
+        await self.until("a pod copies", copying)
+        await self.world.api.patch(self.move_path, {"spec": {"abort": True}})
+        return await self.is_in("Aborted")
+
+    def _ended(self) -> Json:
+        return {"phase": "Running"}

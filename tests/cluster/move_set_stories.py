@@ -13,10 +13,34 @@ from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
 from tests.cluster.move_restart_stories import MoveRestarts
-from tests.cluster.move_stories import MOVES
+from tests.cluster.move_stories import MOVES, MoveStory
 from tests.cluster.source_stories import SIZE_GIB, in_zone, storage
 
 REPLICAS = 3
+
+
+async def make_bound_claim(story: MoveStory, claim_name: str) -> None:
+    """A claim that is bound to a volume of its own in the zone of this story."""
+    name, api = f"{story.cluster_id}-{claim_name}", story.world.api
+    tags = {f"kubernetes.io/cluster/{story.cluster_id}": "owned", "CSIVolumeName": name}
+    made = await asyncio.to_thread(
+        story.world.hand.ec2.create_volume,
+        AvailabilityZone=story.zone,
+        Size=SIZE_GIB,
+        VolumeType="gp3",
+        TagSpecifications=hands.tag_list(tags | {"ebs.csi.aws.com/cluster": "true"}),
+    )
+    shared: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": story.slot.driver}
+    volume = {
+        "capacity": {"storage": f"{SIZE_GIB}Gi"},
+        "persistentVolumeReclaimPolicy": "Delete",
+        "csi": {"driver": story.slot.driver, "volumeHandle": str(made["VolumeId"])},
+        "claimRef": {"namespace": story.world.namespace, "name": claim_name},
+        "nodeAffinity": in_zone(story.zone),
+    }
+    wish = {"volumeName": name, "resources": storage(SIZE_GIB)}
+    await api.create(PVS, {"metadata": {"name": name}, "spec": shared | volume})
+    await api.create(story.world.claims, {"metadata": {"name": claim_name}, "spec": shared | wish})
 
 
 class MoveSetByCommand(MoveRestarts):
@@ -40,34 +64,9 @@ class MoveSetByCommand(MoveRestarts):
 
     async def furnish(self) -> None:
         for each in self.others:
-            await self._make(each)
+            await make_bound_claim(self, each)
         await super().furnish()
         await self.scale(REPLICAS)
-
-    async def _make(self, claim_name: str) -> None:
-        """A claim that is bound to a volume of its own in the zone of this story."""
-        name, api = f"{self.cluster_id}-{claim_name}", self.world.api
-        tags = {f"kubernetes.io/cluster/{self.cluster_id}": "owned", "CSIVolumeName": name}
-        made = await asyncio.to_thread(
-            self.world.hand.ec2.create_volume,
-            AvailabilityZone=self.zone,
-            Size=SIZE_GIB,
-            VolumeType="gp3",
-            TagSpecifications=hands.tag_list(tags | {"ebs.csi.aws.com/cluster": "true"}),
-        )
-        shared: Json = {"accessModes": ["ReadWriteOnce"], "storageClassName": self.slot.driver}
-        volume = {
-            "capacity": {"storage": f"{SIZE_GIB}Gi"},
-            "persistentVolumeReclaimPolicy": "Delete",
-            "csi": {"driver": self.slot.driver, "volumeHandle": str(made["VolumeId"])},
-            "claimRef": {"namespace": self.world.namespace, "name": claim_name},
-            "nodeAffinity": in_zone(self.zone),
-        }
-        wish = {"volumeName": name, "resources": storage(SIZE_GIB)}
-        await api.create(PVS, {"metadata": {"name": name}, "spec": shared | volume})
-        await api.create(
-            self.world.claims, {"metadata": {"name": claim_name}, "spec": shared | wish}
-        )
 
     async def move(self) -> None:
         """Without kubelets, pods are Ready by hand once they have a node."""

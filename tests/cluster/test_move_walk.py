@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.move_back_stories import MoveBack, MoveBackByCommand
-from tests.cluster.move_copy_stories import MoveCopies, MoveTooSmall
+from tests.cluster.move_copy_stories import MoveCopies, MoveCopyAborted, MoveTooSmall
 from tests.cluster.move_owner_stories import (
     MoveFought,
     MoveScalesDown,
@@ -37,18 +37,24 @@ from tests.cluster.move_stories import (
     MoveWarms,
     moves_installed,
 )
+from tests.cluster.move_together_stories import (
+    MoveTogether,
+    MoveTogetherAborted,
+    MoveTogetherBack,
+)
 from tests.cluster.stories import Story
 from tests.cluster.walk_world import World
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of seven stories all three.
+# each of eleven stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
     KINDS += (MoveScalesDown, MoveToCsi, MoveWarms, MoveRestarts, MoveBack, MoveCopies)
+    KINDS += (MoveCopyAborted, MoveTogether, MoveTogetherAborted)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -91,6 +97,8 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveSetByCommand,
         MoveCopies,
         MoveTooSmall,
+        MoveCopyAborted,
+        MoveTogetherBack,
     ],
     ids=lambda k: k.__name__,
 )

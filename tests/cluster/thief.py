@@ -14,17 +14,20 @@ from typing import Any
 import aiohttp
 import yaml
 
+from provisioner.model.volume_move import GROUP
 from provisioner.sandbox.api import PATCH_TYPES, Api, ApiError
 from provisioner.sandbox.installation import MANIFESTS
 from tests.cluster.account_writes import (
     ACCEPTED,
     ADMINISTRATOR,
     INVALID,
+    MOVE,
     MOVER,
     NAME,
     REFUSED,
     RELEASER,
     SPECIMENS,
+    TENANT,
     Answer,
     Write,
 )
@@ -39,6 +42,7 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 KINDS = {
     "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
+    "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 }
@@ -174,6 +178,7 @@ async def removed(api: Api, path: str) -> None:
         await api.patch(path, {"metadata": {"finalizers": None}})
 
 
+_BINDINGS = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAME}/rolebindings"
 GROUPS: dict[str, tuple[str, str, str, str]] = {
     RELEASER: (f"{NAME}-releases", "storage.k8s.io", "volumeattachments", "delete"),
     MOVER: (f"{NAME}-moves", "", "persistentvolumeclaims", "create"),
@@ -182,15 +187,27 @@ GROUPS: dict[str, tuple[str, str, str, str]] = {
 group that only the thief has, and the group of the API, the resource and the verb of its right."""
 
 
-def _policies_of_moves() -> list[Json]:
-    text = (MANIFESTS / "volume-moves" / "policy.yaml").read_text()
-    return list(yaml.safe_load_all(text))
+def _installed_with_moves() -> list[Json]:
+    """Their kind and their policies."""
+    files = (MANIFESTS / "volume-moves" / f"{each}.yaml" for each in ("crd", "policy"))
+    return [each for file in files for each in yaml.safe_load_all(file.read_text())]
+
+
+def _of_the_tenant() -> Json:
+    """All rights in one namespace, as many teams have them in theirs."""
+    group = "rbac.authorization.k8s.io"
+    return {
+        "metadata": {"name": NAME},
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": NAME}],
+    }
 
 
 def _more_rights() -> list[Json]:
     found = [each for right in GROUPS.values() for each in _right(*right)]
-    verbs = ("create", "delete", "patch")
-    return found + _right(f"{NAME}-pods", "", "pods", *verbs, to=GROUPS[MOVER][0])
+    verbs, group = ("create", "delete", "patch"), GROUPS[MOVER][0]
+    found += _right(f"{NAME}-pods", "", "pods", *verbs, to=group)
+    return found + _right(f"{NAME}-statuses", GROUP, "volumemoves/status", "patch", to=group)
 
 
 def _right(name: str, api_group: str, resource: str, *verbs: str, to: str = "") -> list[Json]:
@@ -207,6 +224,14 @@ def _right(name: str, api_group: str, resource: str, *verbs: str, to: str = "") 
     ]
 
 
+async def _is_served(api: Api) -> bool:
+    try:
+        await api.get(MOVE.rpartition("/")[0])
+    except ApiError:
+        return False
+    return True
+
+
 @contextlib.asynccontextmanager
 async def a_thief(background: Background) -> AsyncIterator[Thief]:
     """With all accounts, and the specimens that their writes are about."""
@@ -217,6 +242,7 @@ async def a_thief(background: Background) -> AsyncIterator[Thief]:
         for account in (CONTROLLER, WEBHOOK)
     }
     headers[ADMINISTRATOR] = admin
+    headers[TENANT] = admin | {"Impersonate-User": NAME}
     for account, (group, *_) in GROUPS.items():
         headers[account] = admin | {
             "Impersonate-User": f"system:serviceaccount:ebs-provisioner:{CONTROLLER}",
@@ -234,8 +260,10 @@ async def a_thief(background: Background) -> AsyncIterator[Thief]:
         thief = Thief(api, session, headers)
         await api.create("/api/v1/namespaces", {"metadata": {"name": NAME}})
         try:
-            for body in (*_more_rights(), *_policies_of_moves()):
+            for body in (*_more_rights(), *_installed_with_moves()):
                 await thief.create(body)
+            await api.create(_BINDINGS, _of_the_tenant())
+            await eventually("VolumeMoves are served", lambda: _is_served(api))
             for path, body in SPECIMENS.items():
                 await api.create(path.rpartition("/")[0], body)
             async with thief.with_policies({}):
@@ -243,6 +271,6 @@ async def a_thief(background: Background) -> AsyncIterator[Thief]:
         finally:
             for path in SPECIMENS:
                 await removed(api, path)
-            for body in (*_more_rights(), *_policies_of_moves()):
+            for body in (*_more_rights(), *_installed_with_moves()):
                 await thief.delete(body)
             await api.delete(f"/api/v1/namespaces/{NAME}")

@@ -177,10 +177,14 @@ class FakeOwner(Consumers):
 class FakeCompanions:
     """What the moves that go with this one say: one answer to all questions."""
 
-    def __init__(self, says: Any = None) -> None:
+    def __init__(self, says: Any = None, left: str = "") -> None:
         self.says = says
+        self.left = left
 
     async def before_begin(self, _: VolumeMove) -> Any:
         return self.says
 
     before_stop = before_swap = before_return = before_begin
+
+    async def not_moved(self, _: VolumeMove) -> str:
+        return self.left

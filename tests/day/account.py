@@ -41,6 +41,7 @@ from provisioner.sandbox.strict_ec2.world import (
     Settings,
     World,
 )
+from tests.day import placing
 from tests.day.clocks import NOW, DayLoop, wall_clock
 from tests.day.oracle import Shown
 
@@ -110,7 +111,6 @@ class Account:
         self.backend.all_reservations = lambda: [
             SimpleNamespace(instances=list(self.instances.values()))
         ]
-        self.zones = {zone.name: zone for zone in self.backend.zones[REGION]}
         self.weather = CALM
         self.calls: Counter[str] = Counter()
         self.throttled: Counter[str] = Counter()
@@ -134,31 +134,14 @@ class Account:
 
     def place(self, volume: Volume, number: int) -> None:
         """A volume is there before the day begins, attached as it says."""
-        made = motos.Volume(
-            self.backend,
-            volume_id=volume.volume_id,
-            size=volume.size_gib,
-            zone=self.zones[volume.zone],
-            volume_type="gp3",
-            iops=3000,
-            throughput=125,
-        )
-        self.backend.volumes[made.id] = made
-        self.backend.tags[made.id].update(volume.tags)
-        for each in volume.attachments:
-            instance: Any = self.instances[each.instance_id]
-            device = DEVICE_NAMES[number % len(DEVICE_NAMES)]
-            records.put_attachment(made, instance, device, state="attached")
-        self.made[volume.tags[PERSISTENT_VOLUME_NAME]] = {made.id}
+        instances: Any = self.instances
+        device = DEVICE_NAMES[number % len(DEVICE_NAMES)]
+        placing.put_volume(self.backend, volume, instances, device)
+        self.made[volume.tags[PERSISTENT_VOLUME_NAME]] = {volume.volume_id}
 
     def shown(self) -> dict[str, Shown]:
         """All volumes, for the oracle."""
-        found = {}
-        for volume_id, volume in self.backend.volumes.items():
-            record = records.record_of(volume)
-            held = tuple(i for i, a in record.attachments.items() if a.status == "attached")
-            found[volume_id] = Shown(record.state == "deleting", held)
-        return found
+        return placing.shown(self.backend)
 
     # Calls ----------------------------------------------------------------------------------------
 

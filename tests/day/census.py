@@ -2,8 +2,9 @@
 
 The cluster's other half lives in the same process, so its RSS tells nothing about the controller.
 Counted are the objects that the controller and the tasks of its process refer to, directly or not:
-their number, their bytes (``sys.getsizeof``), and the lengths of the containers by the class and
-attribute that own them, which names a leak. What is shared with all (modules, classes, functions)
+their number, their bytes (``sys.getsizeof``), what they are and which class of the product's they
+belong to, and the lengths of the containers by the class and attribute that own them, which names a
+leak. What is shared with all (modules, classes, functions)
 and what is beyond its edges is left out.
 """
 
@@ -52,22 +53,32 @@ def count(roots: Iterable[Any], beyond: Iterable[Any], beyond_types: tuple[type,
     stop = (*_SHARED, *beyond_types)
     todo = [each for each in roots if id(each) not in seen]
     seen |= {id(each) for each in todo}
+    owners = [""] * len(todo)
+    kinds: Counter[tuple[str, type]] = Counter()
     alive: list[Any] = []  # ids are those of objects that live
     while todo:
-        found = todo.pop()
+        found, owner = todo.pop(), owners.pop()
         held.objects += 1
         held.size_bytes += _size_bytes(found)
         kind = type(found)
-        held.kinds[f"{kind.__module__}.{kind.__qualname__}"] += 1
+        kinds[owner, kind] += 1
         if kind.__module__.startswith(_OURS):
             _note_containers(found, kind, held)
-        for each in _referents(found):
+            owner = kind.__qualname__
+        for each, field_name in _referents(found):
             if isinstance(each, stop) or id(each) in seen:
                 continue
             seen.add(id(each))
             todo.append(each)
+            owners.append(f"{owner}.{field_name}" if field_name else owner)
             alive.append(each)
+    held.kinds.update({_named(kind, owner): n for (owner, kind), n in kinds.items()})
     return held
+
+
+def _named(kind: type, owner: str) -> str:
+    name = f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return f"{name} of {owner}" if owner else name
 
 
 def _size_bytes(found: Any) -> int:
@@ -75,9 +86,14 @@ def _size_bytes(found: Any) -> int:
     return memoryview(found).nbytes if isinstance(found, msgspec.Raw) else sys.getsizeof(found)
 
 
-def _referents(found: Any) -> Iterable[Any]:
+def _referents(found: Any) -> Iterable[tuple[Any, str]]:
+    """What an object refers to, and in which field where it has some."""
     if isinstance(found, msgspec.Struct):  # hidden from the garbage collector
-        return [getattr(found, name) for name in found.__struct_fields__]
+        return [(getattr(found, name), name) for name in found.__struct_fields__]
+    return ((each, "") for each in _unnamed(found))
+
+
+def _unnamed(found: Any) -> Iterable[Any]:
     if isinstance(found, dict):  # whose keys the collector skips where all are strings
         return [*found.keys(), *found.values()]
     if isinstance(found, types.FunctionType):  # its globals are everybody's

@@ -5,13 +5,12 @@ It asks the account and the objects, never the controller.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.day.api_server import ApiServer
 from tests.day.clocks import NOW
-from tests.day.cluster import ATTACHMENTS, CLAIMS, VOLUMES, Cluster
+from tests.day.cluster import ATTACHMENTS, CLAIMS, VOLUMES
 from tests.day.documents import Json
 
 # A volume that nobody names is removed once it is 10 minutes old, by a sweep every 5 minutes that
@@ -37,10 +36,53 @@ class Volumes(Protocol):
         """All volumes by their ids."""
 
 
+class Objects(Protocol):
+    """The API server."""
+
+    def all(self, plural: str) -> Iterable[Json]:
+        """All objects of a kind."""
+
+
+class Life(Protocol):
+    """A claim that somebody wants, or has asked to be deleted."""
+
+    @property
+    def key(self) -> str:
+        """Namespace and name."""
+
+    @property
+    def uid(self) -> str:
+        """Of the claim."""
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether it is on its way out."""
+
+
+class Node(Protocol):
+    """A node, and its instance."""
+
+    @property
+    def instance_id(self) -> str:
+        """In EC2."""
+
+
+class Inhabited(Protocol):
+    """What users have asked for: lives by the claim's UID, and nodes by their names."""
+
+    @property
+    def lives(self) -> Mapping[str, Life]:
+        """All that have not ended."""
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """All that are there."""
+
+
 class Oracle:
     """Looks at everything."""
 
-    def __init__(self, api: ApiServer, account: Volumes, cluster: Cluster) -> None:
+    def __init__(self, api: Objects, account: Volumes, cluster: Inhabited) -> None:
         self._api, self._account, self._cluster = api, account, cluster
         self._there: Mapping[str, Shown] = {}
         self._strange_since_s: dict[str, float] = {}

@@ -43,6 +43,28 @@ def missed(found: Found) -> list[str]:
     return told
 
 
+def hour_line(found: Found) -> str:
+    """The last hour in one line, and what has gone wrong in all hours until then."""
+    hour = found["hours"][-1]
+    took = ", ".join(
+        f"{name} {each[0]:,} (median {each[1]:.1f}, longest {hour['longest_s'][name]:.1f} s)"
+        for name, each in hour["took_s"].items()
+    )
+    wrong = ", ".join(f"{n} {what}" for what, n in sorted(hour["wrong"].items())) or "nothing"
+    troubles = ", ".join(
+        f"{each['what']} {each['recovered_s']:.0f} s" for each in found["troubles"]
+    )
+    return (
+        f"hour {hour['hour']:g}: {took}; {hour['waiting']} wait, for {hour['longest_wait_s']:.0f} s "
+        f"at most; wrong now: {wrong}, until now {len(found['wrong'])}, errors "
+        f"{len(found['errors'])}; holds {hour['held_objects']:,} objects, {hour['held_mib']:.1f} "
+        f"MiB, leads for {hour['led_for_s']:.0f} s; calls {sum(hour['calls'].values()):,}, "
+        f"throttled {hour['throttled']:,}; in queues {hour['depth']}; late in calm until now "
+        f"{found['late_in_calm']}; the last that waited, after the end of: {troubles or 'none'}; "
+        f"CPU {hour['cpu_s']:.0f} s, in all {found['cpu_s']:.0f} s"
+    )
+
+
 def markdown(found: Found) -> str:
     """Title and tables."""
     hours = found["hours"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -87,12 +86,20 @@ STRETCH = (
 
 @dataclass(slots=True)
 class Hour:
-    """What an hour came to; times in seconds, at its end the rest."""
+    """What an hour came to; times in seconds, at its end the rest.
+
+    ``waiting`` and ``longest_wait_s``: at its end, what it waits for and for how long at most.
+    ``wrong``: sentences of the oracle by their first word, in this hour.
+    """
 
     hour: float
     volumes: int
     ended: int
     took_s: dict[str, tuple[int, float, float]]  # how many, median, 99th percentile
+    longest_s: dict[str, float]
+    waiting: int
+    longest_wait_s: float
+    wrong: dict[str, int]
     calls: dict[str, int]
     throttled: int
     requests: dict[str, int]
@@ -142,6 +149,9 @@ class Result:
     cpu_s: float = 0.0
 
 
+Tell = Callable[[Result], None]
+
+
 class Log:
     """Counts what the product logs; keeps what only a bug says."""
 
@@ -166,9 +176,14 @@ class Day:
     """Everything that lives through it."""
 
     def __init__(
-        self, loop: DayLoop, there: Standing, hours: float, troubles: tuple[Trouble, ...]
+        self,
+        loop: DayLoop,
+        there: Standing,
+        hours: float,
+        troubles: tuple[Trouble, ...],
+        tell: Tell,
     ) -> None:
-        self._loop, self._hours, self._troubles = loop, hours, troubles
+        self._loop, self._hours, self._troubles, self._tell = loop, hours, troubles, tell
         self.result = Result(there.volumes)
         self._log = Log(self.result)
         structlog.configure(processors=[self._log], cache_logger_on_first_use=False)
@@ -236,7 +251,7 @@ class Day:
         await asyncio.gather(*events)
         await self._come_to_rest()
         looking.cancel()
-        self._close()
+        self._sum_up()
         await self._kill()
         await asyncio.gather(looking, return_exceptions=True)
         return self.result
@@ -318,13 +333,19 @@ class Day:
     def _end_hour(self, hour: int, cpu_s: float) -> None:
         self._held.append(self._count())
         held, account = self._held[-1], self._account
-        self.result.wrong.extend(f"hour {hour}: {w}" for w in self._oracle.wrong(at_rest=False))
+        wrong, waiting = self._oracle.wrong(at_rest=False), self._cluster.late(0.0)
+        self.result.wrong.extend(f"hour {hour}: {each}" for each in wrong)
+        took_s = {what: each for what, each in self._cluster.took_s.items() if each}
         self.result.hours.append(
             Hour(
                 hour=hour,
                 volumes=len(account.backend.volumes),
                 ended=self._cluster.ended - self._seen["ended"]["lives"],
-                took_s={what: _spread(each) for what, each in self._cluster.took_s.items() if each},
+                took_s={what: _spread(each) for what, each in took_s.items()},
+                longest_s={what: max(each) for what, each in took_s.items()},
+                waiting=len(waiting),
+                longest_wait_s=max((NOW.s - each.since_s for each in waiting), default=0.0),
+                wrong=dict(Counter(each.partition(":")[0] for each in wrong)),
                 calls=dict(account.calls - self._seen["calls"]),
                 throttled=(account.throttled - self._seen["throttled"]).total(),
                 requests=dict(self._api.requests - self._seen["requests"]),
@@ -337,11 +358,8 @@ class Day:
                 cpu_s=cpu_s,
             )
         )
-        self._tell(self.result.hours[-1])
-
-    def _tell(self, hour: Hour) -> None:
-        told = f"hour {hour.hour}: {hour.ended} ended, {hour.held_mib:.1f} MiB, {hour.cpu_s:.0f} s"
-        print(f"{told}, {len(self.result.wrong)} wrong", file=sys.stderr, flush=True)  # noqa: T201
+        self._sum_up()
+        self._tell(self.result)
 
     def _count(self) -> census.Held:
         """What the controller holds now."""
@@ -377,7 +395,8 @@ class Day:
         if self._depth():
             self.result.wrong.append(f"at rest: {self._depth()} keys are in queues")
 
-    def _close(self) -> None:
+    def _sum_up(self) -> None:
+        """What has been counted until now, so that a day that is cut short tells it too."""
         result, account = self.result, self._account
         result.calls, result.throttled = dict(account.calls), dict(account.throttled)
         result.failed, result.requests = dict(account.failed), dict(self._api.requests)
@@ -411,8 +430,8 @@ def _spread(took_s: list[float]) -> tuple[int, float, float]:
     return len(ordered), median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
-def live(volumes: int, hours: float, *, stretch: bool = False) -> dict[str, Any]:
-    """A day of a cluster with so many volumes; as plain data."""
+def live(volumes: int, hours: float, tell: Tell, *, stretch: bool = False) -> dict[str, Any]:
+    """A day of a cluster with so many volumes, as plain data; ``tell`` hears of it each hour."""
     random.seed(3)
     nodes = max(len(ZONES) * 2, volumes // 10 // len(ZONES) * len(ZONES))
     there = replace(Standing.of(volumes), nodes=nodes)
@@ -420,7 +439,7 @@ def live(volumes: int, hours: float, *, stretch: bool = False) -> dict[str, Any]
     asyncio.set_event_loop(loop)
 
     async def day() -> Result:
-        return await Day(loop, there, hours, STRETCH if stretch else DAY).run()
+        return await Day(loop, there, hours, STRETCH if stretch else DAY, tell).run()
 
     try:
         return asdict(loop.run_until_complete(day()))

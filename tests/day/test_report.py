@@ -15,6 +15,11 @@ def an_hour(number: int, **changes: Any) -> Found:
     return {
         "hour": number,
         "took_s": {"bound": [250, 2.2, 2.5], "gone": [250, 1.9, 2.4]},
+        "longest_s": {"bound": 2.9, "gone": 61.4},
+        "waiting": 3,
+        "longest_wait_s": 2.0,
+        "wrong": {},
+        "led_for_s": 3600.0,
         "calls": {"CreateVolume": 250},
         "throttled": 0,
         "held_objects": 100_000,
@@ -83,3 +88,16 @@ def test_a_goal_that_was_missed_is_told(changes: Found, says: str) -> None:
     assert len(found) == 1
     assert says in found[0]
     assert says in report.markdown(a_day(**changes))
+
+
+def test_an_hour_is_told_by_itself_with_all_that_went_wrong_until_then() -> None:
+    bad = an_hour(2, wrong={"lost": 2, "leaked": 1})
+
+    line = report.hour_line(a_day(hours=[an_hour(1), bad], wrong=["hour 2: lost: a"] * 3))
+
+    assert line.startswith("hour 2: bound 250 (median 2.2, longest 2.9 s), gone 250")
+    assert "3 wait, for 2 s at most" in line
+    assert "wrong now: 1 leaked, 2 lost, until now 3, errors 0" in line
+    assert "holds 100,000 objects" in line
+    assert "after the end of: API server away 40 s" in line
+    assert "wrong now: nothing" in report.hour_line(a_day())

@@ -205,3 +205,15 @@ async def test_detaching_what_is_not_attached_is_told(
         with pytest.raises(Ec2Error) as caught:
             await attachments.detach(volume_id, there)
         assert caught.value.reason is Reason.NOT_ATTACHED
+
+
+async def test_the_name_of_a_volume_that_leaves_is_not_given_to_the_next(
+    attachments: Attachments, volumes: Volumes, strict_lab: Lab
+) -> None:
+    instance_id, volume_id = strict_lab.instance(), await a_volume(volumes)
+    strict_lab.attach(volume_id, instance_id, NAME)  # by an earlier leader
+
+    await attachments.detach(volume_id, instance_id)
+    attachments.release(instance_id, volume_id)
+
+    assert attachments.devices.reserve(instance_id, "vol-2", {}) != NAME

@@ -128,3 +128,67 @@ def test_a_name_that_was_bad_is_forgotten_with_its_time(book: DeviceBook, clock:
     clock.now += BAD_FOR_S
     book.reserve("i-2", "vol-3", ROOT)
     assert not book._pages["i-1"].bad_until
+
+
+def test_a_name_is_kept_until_its_volume_was_attached_for_so_long_that_ec2_tells_it(
+    book: DeviceBook, clock: Clock
+) -> None:
+    attached, on_its_way = (book.reserve("i-1", each, ROOT) for each in ("vol-1", "vol-2"))
+    book.attached("i-1", "vol-1")
+    clock.now += 599
+    early = book.reserve("i-1", "vol-3", ROOT)
+    assert early not in {attached, on_its_way}
+
+    clock.now += 7200
+    book.reserve("i-2", "vol-4", ROOT)
+    assert list(book._pages["i-1"].by_volume) == ["vol-2", "vol-3"]
+    shown = {**ROOT, attached: "vol-1"}
+    assert book.reserve("i-1", "vol-5", shown) not in {attached, on_its_way, early}
+
+
+def test_what_is_attached_and_stays_does_not_fill_the_book(book: DeviceBook, clock: Clock) -> None:
+    for number in range(1000):
+        clock.now += 60
+        book.reserve(f"i-{number % 100}", f"vol-{number}", ROOT)
+        book.attached(f"i-{number % 100}", f"vol-{number}")
+
+    assert sum(len(page.by_volume) for page in book._pages.values()) <= 20
+
+
+def test_a_volume_that_is_asked_for_again_keeps_its_name_as_if_it_had_not_been_attached(
+    book: DeviceBook, clock: Clock
+) -> None:
+    name = book.reserve("i-1", "vol-1", ROOT)
+    book.attached("i-1", "vol-1")
+    assert book.reserve("i-1", "vol-1", ROOT) == name
+    clock.now += 7200
+
+    assert book.reserve("i-1", "vol-2", ROOT) != name
+
+
+def test_a_name_that_was_forgotten_is_used_last_again_after_a_detach(
+    book: DeviceBook, clock: Clock
+) -> None:
+    name = book.reserve("i-1", "vol-1", ROOT)
+    book.attached("i-1", "vol-1")
+    clock.now += 7200
+    book.reserve("i-2", "vol-2", ROOT)
+
+    book.leaving("i-1", "vol-1", name)
+    assert book.reserve("i-1", "vol-3", ROOT) != name  # EC2 may no longer show it
+    book.release("i-1", "vol-1")
+    assert book.reserve("i-1", "vol-4", ROOT) != name
+
+
+def test_after_a_restart_too_a_name_just_freed_is_used_last(book: DeviceBook) -> None:
+    book.leaving("i-1", "vol-1", DEVICE_NAMES[0])
+    book.release("i-1", "vol-1")
+
+    assert book.reserve("i-1", "vol-2", ROOT) == DEVICE_NAMES[1]
+
+
+def test_a_detachment_that_tells_no_name_leaves_nothing_behind(book: DeviceBook) -> None:
+    book.leaving("i-1", "vol-1", "")
+    book.release("i-1", "vol-1")
+
+    assert not book._pages

@@ -10,6 +10,7 @@ from provisioner.kube.resources import (
     PERSISTENT_VOLUMES,
     Resource,
 )
+from provisioner.kube.store import Store
 from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.persistent_volume import PersistentVolume
 
@@ -90,3 +91,44 @@ def test_claims_and_attachments_lose_nothing_but_their_labels() -> None:
         assert not hasattr(wire.decode_object(resource, data), "labels")
     assert wire.decode_object(LABELLED_CLAIMS, data).metadata.labels == {"app": "shop"}
     assert wire.decode_object(PERSISTENT_VOLUMES, data).labels == {"app": "shop"}
+
+
+def a_version(data: bytes, version: str) -> Claim:
+    meta = b'"metadata":{'
+    return wire.decode_object(
+        CLAIMS, data.replace(meta, meta + f'"resourceVersion":"{version}",'.encode())
+    )
+
+
+def test_a_cache_that_is_told_of_a_change_keeps_one_copy_of_what_stayed_the_same() -> None:
+    store: Store[Claim] = Store({"uid": lambda claim: (claim.uid,)})
+    old = a_version(a_claim("one", "node-7"), "5")
+    store.apply(old)
+    data = a_claim("one", "node-8").replace(b"Bound", b"Lost")
+
+    store.apply(a_version(data, "6"))
+
+    (new,) = store.values()
+    assert new == a_version(data, "6")
+    assert new.metadata.resource_version == "6"
+    assert new.metadata.name is old.metadata.name
+    assert new.metadata.uid is old.metadata.uid is next(iter(store._indexes["uid"]._keys))
+    assert new.spec is old.spec
+    assert old == a_version(a_claim("one", "node-7"), "5")
+
+
+def test_what_is_equal_and_of_another_type_is_no_copy() -> None:
+    class Before(msgspec.Struct, frozen=True):
+        count: int = 1
+        names: tuple[str, ...] | None = ("a",)
+
+    class Now(msgspec.Struct, frozen=True):
+        count: bool = True
+        names: tuple[str, ...] | None = None
+        more: str = "b"
+
+    new = Now()
+    wire.adopt(new, Before())
+
+    assert (new.count, new.names, new.more) == (True, None, "b")
+    assert new.count is True

@@ -50,6 +50,9 @@ async def test_a_claim_that_is_as_asked_is_passed_over(cluster: FakeCluster, run
     assert [each["spec"]["claimName"] for each in real(cluster)] == ["data"]
     assert "movedWith" not in real(cluster)[0]["spec"]
     assert "claim shop/logs is passed over: is already as the move asks" in done.stdout
+    plans = [each for each in cluster.bodies if dry(each) and each["spec"]["claimName"] == "data"]
+    # What is agreed to is what is done: the pods of the other one do not stop.
+    assert [each["spec"].get("movedWith") for each in plans] == [["logs"], None]
 
     cluster.plan = as_asked
     again = await run("pvc/shop/data", "pvc/shop/logs", *TO_B, "--yes")
@@ -132,3 +135,47 @@ async def test_of_two_the_one_that_is_late_goes_on_and_is_told(cluster: FakeClus
     assert done.exit_code == 0, done.output
     assert "VolumeMove shop/mine is in the phase Swapping and goes on" in done.stderr
     assert cluster.moves["other"]["status"]["phase"] == "Aborted"
+
+
+async def test_one_that_has_promised_to_swap_is_undone_with_the_first_of_them(
+    cluster: FakeCluster, run: Run
+):
+    cluster.put("mine", {"phase": "Creating"}, movedWith=["logs"])
+    ready = {"phase": "Creating", "ready": True}
+    cluster.put("other", ready, claimName="logs", movedWith=["data"])
+    done = await run("--abort", "shop/other")
+
+    assert done.exit_code == 0, done.output
+    assert "goes on" not in done.stderr
+    phases = {name: each["status"]["phase"] for name, each in cluster.moves.items()}
+    assert phases == {"mine": "Aborted", "other": "Aborted"}
+
+
+async def test_claims_that_were_moved_together_go_back_together(cluster: FakeCluster, run: Run):
+    """Their pods would find no node if one went back alone."""
+    done = {"phase": "Done", "phaseSince": "2026-11-01T00:00:00+00:00"}
+    cluster.put("mine", done, movedWith=["logs", "third"])
+    cluster.put("other", done, claimName="logs", movedWith=["data", "third"])
+    cluster.put("alone", done, claimName="third", movedWith=["data", "logs"])
+    later = {"phase": "Done", "phaseSince": "2026-11-02T00:00:00+00:00"}
+    cluster.put("since", later, claimName="third")
+    back = await run("--abort", "shop/mine", "--yes")
+
+    assert back.exit_code == 0, back.output
+    asked = {
+        e["spec"]["claimName"]: (e["spec"]["to"], e["spec"]["movedWith"]) for e in real(cluster)
+    }
+    assert asked == {
+        "data": ({"source": "mine"}, ["logs"]),
+        "logs": ({"source": "other"}, ["data"]),
+    }
+
+
+async def test_if_all_have_promised_or_swapped_it_is_too_late(cluster: FakeCluster, run: Run):
+    cluster.put("mine", {"phase": "Swapping"}, movedWith=["logs"])
+    ready = {"phase": "Creating", "ready": True}
+    cluster.put("other", ready, claimName="logs", movedWith=["data"])
+    done = await run("--abort", "shop/other")
+
+    assert done.exit_code == 1
+    assert "cannot be aborted any more" in done.stderr

@@ -132,6 +132,19 @@ def test_an_id_filter_returns_what_there_is(strict_lab: Lab) -> None:
     assert strict_lab.listed(("volume-id", [volume, _ABSENT])) == {volume}
 
 
+def test_an_id_filter_takes_wildcards_and_leaves_other_filters_their_say(strict_lab: Lab) -> None:
+    kept, other = _tagged(strict_lab, team="a"), _tagged(strict_lab, team="b")
+    by_id = {"Name": "volume-id", "Values": [kept, other, kept]}
+
+    def found(*filters: dict[str, Any]) -> list[str]:
+        reply = strict_lab.ec2.describe_volumes(Filters=list(filters))
+        return sorted(each["VolumeId"] for each in reply["Volumes"])
+
+    assert found(by_id) == sorted([kept, other])
+    assert found(by_id, {"Name": "tag:team", "Values": ["a"]}) == [kept]
+    assert found({"Name": "volume-id", "Values": [f"{kept[:-1]}?"]}, by_id) == [kept]
+
+
 def test_a_filter_that_ec2_does_not_have_is_refused(lab: Lab) -> None:
     lab.volume()
 

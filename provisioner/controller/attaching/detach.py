@@ -46,13 +46,18 @@ class Detacher:
         self._ec2 = services.instances
         self._state = state
         self._record = record
-        self._before_us: frozenset[str] = frozenset()
+        self._before_us: set[str] = set()
         self._took_over_s = 0.0
 
     def take_over(self) -> None:
         """Note the attachments for which another process may have a call in flight."""
         self._took_over_s = clock.now_s()
-        self._before_us = frozenset(a.uid for a in self._caches.attachments.values())
+        self._before_us = {each.uid for each in self._caches.attachments.values()}
+
+    def forget(self, attachment: Attachment) -> None:
+        """Its object is gone; sooner it might come back, with a restore of etcd."""
+        if clock.now_s() >= self._took_over_s + CONSISTENCY_S:
+            self._before_us.discard(attachment.uid)
 
     def never_attached(self, attachment: Attachment, target: Target) -> None:
         """No AttachVolume was sent for it: what EC2 shows decides, as after a refused detach.

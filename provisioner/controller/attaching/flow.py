@@ -67,6 +67,7 @@ class Attacher:
     def _changed(self, old: Attachment | None, new: Attachment | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self._state.forget(old)
+            self.detacher.forget(old)
             self._leave_turn(old)
             # If it was removed by force, its device name is still reserved. Should the volume
             # still be attached, EC2 shows the name as taken.
@@ -283,6 +284,7 @@ class Attacher:
         raise error
 
     async def _attached(self, attachment: Attachment, found: rules.Attached) -> None:
+        self._ec2.devices.attached(found.target.instance_id, found.target.volume_id)
         await self._record.attached(attachment, found)
         self._state.finish(attachment, "attach", self._state.age_s(attachment))
         log.info("volume attached", instance=found.target.instance_id, device=found.device)

@@ -75,6 +75,8 @@ class MoveEnding:
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
         kept_until = until.isoformat(timespec="seconds") if old is not None else ""
         message = phase_rules.kept(move, source, kept_until, is_there=old is not None)
+        not_moved = await self._companions.not_moved(move)
+        message = f"{not_moved}; {message}" if not_moved else message
         await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
         return AGAIN
 

@@ -110,6 +110,17 @@ class Mover:
             self._used.discard(old.uid)
         if new is not None and (old is None or _is_news(old, new)):
             self.queue.add(new.uid)
+        if old is not None and new is not None and new.spec.moved_with:
+            self._wake_others(old, new)
+
+    def _wake_others(self, old: VolumeMove, new: VolumeMove) -> None:
+        """The leader of moves that go together waits for the others, and they for its swap."""
+        is_ready = new.told.ready and not old.told.ready
+        swaps = new.told.phase == Phase.SWAPPING and old.told.phase != Phase.SWAPPING
+        names = new.spec.moved_with if swaps and new.leads else ()
+        for name in [min(new.spec.moved_with)] if is_ready and not new.leads else names:
+            for move in self._caches.moves.keyed("claim", f"{new.metadata.namespace}/{name}"):
+                self.queue.add(move.uid)
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         changed = new or old
@@ -194,6 +205,11 @@ class Mover:
     async def _begin(self, move: VolumeMove) -> Next:
         if move.spec.dry_run:
             return SETTLED
+        others = self._caches.moves.keyed("claim", move.claim_key)
+        second = phase_rules.second(move, others)
+        if second is not None:
+            await self._record.advance(move, Phase.ABORTED, second.message)
+            return AGAIN
         waits = await self._companions.before_begin(move)
         if waits is not None:
             return await self._wait(move, waits.message)
@@ -327,11 +343,7 @@ class Mover:
         """The claim was there after the old PersistentVolume had Retain.
 
         So whoever deletes the claim in Swapping does not have the volume deleted.
-
-        Args:
-            move: which is to swap.
-            old: the old PersistentVolume, in a version that is known: it is written, or read again.
-            fields: of the status, for Swapping.
+        ``old`` is only known: it is written, or read again.
         """
         waits = await self._wait_for_others(move)
         if waits is not None:

@@ -5,7 +5,7 @@ whole manifest is in the move's status before the claim is deleted, and both vol
 """
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
 from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
-from provisioner.model.volume_move import MoveSource, Phase, VolumeMove
+from provisioner.model.volume_move import ENDS, MoveSource, Phase, VolumeMove
 
 Json = dict[str, Any]
 # A claim as a cache has it, or with all of its spec; only the latter can be recorded.
@@ -59,9 +59,17 @@ _OF_THE_OLD = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """A pod that uses the claim, and that a node has, or will have, to let go of it."""
+    """A pod that uses the claim, and that a node has, or will have, to let go of it.
+
+    One that has ended counts: Kubernetes keeps a claim as long as a pod that had a node names it.
+    Source: Kubernetes 1.36 pkg/controller/volume/pvcprotection podUsesPVC.
+    """
 
     name: str
+    has_ended: bool = False
+
+
+COUNTS = "counts as a user of the claim until somebody deletes it (kubectl delete pod)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +148,31 @@ def broken(source: MoveSource, claim: SeenClaim | None) -> Undo | None:
     return None
 
 
+def second(move: VolumeMove, others: Iterable[VolumeMove]) -> Undo | None:
+    """Whether another move of the claim goes before this one, which is new or planned.
+
+    Asked twice, as two may be planned at the same time, neither of which saw the other: of those
+    that have done nothing yet the older one goes first.
+    """
+    for other in others:
+        told = other.told
+        if other.uid == move.uid or other.spec.dry_run or told.phase in ENDS:
+            continue
+        has_begun = told.phase not in (Phase.NEW, move.told.phase)
+        is_as_far = told.phase == move.told.phase
+        if has_begun or (is_as_far and _age_key(other) < _age_key(move)):
+            return Undo(
+                f"VolumeMove {other.name} of the same claim is not finished; wait for its end, or "
+                "abort it"
+            )
+    return None
+
+
+def _age_key(move: VolumeMove) -> tuple[str, str]:
+    created_at = move.metadata.creation_timestamp
+    return (created_at.isoformat() if created_at else "", move.name)
+
+
 def next_held_step(move: VolumeMove, seen: InUse) -> HeldStep:
     """How the volume comes to be detached, and to stay so.
 
@@ -174,9 +207,18 @@ def next_copied_step(move: VolumeMove, seen: InUse) -> Await | GoOn | Undo:
             return step
 
 
+def waiting_for(uses: Sequence[Use]) -> str:
+    """For which pods a move waits, as a sentence."""
+    going = [each.name for each in uses if not each.has_ended]
+    ended = [each.name for each in uses if each.has_ended]
+    said = [f"waiting for pods {listed(going, 'and')} to end"] if going else []
+    said += [f"pod {each} has ended, and {COUNTS}" for each in ended]
+    return "; ".join(said)
+
+
 def _in_use(source: MoveSource, seen: InUse) -> str:
     if seen.uses:
-        return f"waiting for pods {listed([each.name for each in seen.uses], 'and')} to end"
+        return waiting_for(seen.uses)
     if seen.nodes:
         return f"waiting until volume {source.volume_id} is detached from {listed(seen.nodes)}"
     state = seen.volume.state if seen.volume is not None else "unknown"
@@ -335,7 +377,7 @@ def _removed(claim: SeenClaim, uses: Sequence[Use]) -> Remove | Await:
 def _awaiting_end(uses: Sequence[Use]) -> Await:
     """Kubernetes keeps a deleted claim while a node has a pod that uses it."""
     if uses:
-        return Await(f"waiting for pods {listed([each.name for each in uses], 'and')} to end")
+        return Await(waiting_for(uses))
     return Await("waiting until the old claim is gone")
 
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from provisioner.classes import storage_class_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import copy_plan_rules, form_rules
+from provisioner.controller.moving import copy_plan_rules, form_rules, phase_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
@@ -41,11 +41,9 @@ from provisioner.model.storage_class import StorageClass
 from provisioner.model.tag_template import TagTemplate
 from provisioner.model.volume import GIB, CreateRequest, Volume
 from provisioner.model.volume_move import (
-    ENDS,
     MoveKept,
     MovePlan,
     MoveSource,
-    Phase,
     Shape,
     VolumeMove,
 )
@@ -270,26 +268,10 @@ def _no_claim(facts: Facts) -> Refuse | None:
             f"claim {key} has the VolumeAttributesClass {claim.attributes_class_name}, which "
             "counts more than a StorageClass: move it without storageClassName"
         )
-    going_on = [each for each in facts.others if _goes_before(each, facts.move)]
-    if going_on:
-        return _no(
-            f"VolumeMove {going_on[0].name} of the same claim is not finished; wait for its end, "
-            "or abort it"
-        )
+    second = phase_rules.second(facts.move, facts.others)
+    if second is not None:
+        return _no(second.message)
     return None
-
-
-def _goes_before(other: VolumeMove, move: VolumeMove) -> bool:
-    """Whether another move of the claim is under way; of two new ones the older one goes first."""
-    phase = other.told.phase
-    if other.uid == move.uid or other.spec.dry_run or phase in ENDS:
-        return False
-    return phase != Phase.NEW or _age_key(other) < _age_key(move)
-
-
-def _age_key(move: VolumeMove) -> tuple[str, str]:
-    created_at = move.metadata.creation_timestamp
-    return (created_at.isoformat() if created_at else "", move.name)
 
 
 def _no_volume(facts: Facts, driver: str) -> Refuse | None:

@@ -10,6 +10,7 @@ from provisioner.controller.moving import plan_rules
 from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back.flow import GoingBack
+from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
@@ -101,7 +102,8 @@ class Planning:
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
         pods = await self._record.pods(move)
-        nodes = self._caches.nodes.values() if pods and move.spec.to.zone else ()
+        zone = _zone(move, kept)
+        nodes = self._caches.nodes.values() if pods and zone else ()
         return Facts(
             move=move,
             claim=claim,
@@ -119,11 +121,17 @@ class Planning:
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items if pods else (),
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
             pods=pods,
-            companions=await self._companions.of_pods(move, pods),
+            companions=await self._companions.of_pods(move, pods, zone),
             nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
             kept=kept,
             has_hold=await self._restarts.has_hold(namespace),
         )
+
+
+def _zone(move: VolumeMove, kept: Kept | None) -> str:
+    """Where the claim's pods have to run afterwards; "" where they do now."""
+    volume = kept.volume if kept is not None else None
+    return volume.zone if volume is not None else move.spec.to.zone
 
 
 def _age_s(move: VolumeMove) -> float:

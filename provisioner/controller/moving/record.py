@@ -168,7 +168,7 @@ class MoveRecord:
     async def uses(self, move: VolumeMove) -> list[Use]:
         """The pods that have a node, or none for which the scheduler could still find one."""
         pods = await self.pods(move)
-        return [Use(pod.name) for pod in pods if pod.node_name]
+        return [Use(pod.name, pod.has_ended) for pod in pods if pod.node_name]
 
     async def advance(
         self, move: VolumeMove, phase: Phase, message: str = "", **fields: Any

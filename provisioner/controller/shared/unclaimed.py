@@ -50,7 +50,7 @@ class Leadership:
 
     def __init__(self) -> None:
         self.epoch: Epoch | None = None
-        self._older: list[datetime] | None = None  # times of what precedes a new epoch
+        self._older: datetime | None = None  # the last time of what precedes a new epoch
         self._began: asyncio.Future[Epoch] | None = None
 
     def take_over(self, proven: Epoch | None, claims: Iterable[Claim]) -> None:
@@ -58,14 +58,14 @@ class Leadership:
         self.epoch = proven
         if proven is None:
             made_at = [claim.metadata.creation_timestamp for claim in claims]
-            self._older = [datetime.now(UTC), *filter(None, made_at)]
+            self._older = max([datetime.now(UTC), *filter(None, made_at)])
             self._began = asyncio.get_running_loop().create_future()
 
     def found(self, volumes: Iterable[Volume]) -> None:
         """Begin a new epoch, if none is proven, after all tagged volumes that we did not create."""
         if self._older is None or self._began is None or self.epoch is not None:
             return
-        self.epoch = Epoch.after(self._older, (volume.created_at for volume in volumes))
+        self.epoch = Epoch.after([self._older], (volume.created_at for volume in volumes))
         self._began.set_result(self.epoch)
 
     async def new_epoch(self) -> Epoch | None:

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn
 
 from aiohttp import web
@@ -22,6 +23,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _BACKLOG: Final = 4096
 _KEEP_ALIVE_S: Final = 300
 _NAME: Final = "ebs-provisioner sandbox ec2"
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+Around = Callable[[World, Front], Handler]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -63,11 +67,12 @@ def _make_settings(arguments: argparse.Namespace) -> Settings:
     return settings
 
 
-async def _serve(arguments: argparse.Namespace) -> None:
+async def _serve(arguments: argparse.Namespace, around: Around) -> None:
     world = World(lambda: _make_settings(arguments), arguments.seed)
     patches.apply(world)
     shortcuts.apply()
-    server = web.Server(Front(world, MotoDoor()), keepalive_timeout=_KEEP_ALIVE_S, access_log=None)
+    handler = around(world, Front(world, MotoDoor()))
+    server = web.Server(handler, keepalive_timeout=_KEEP_ALIVE_S, access_log=None)
     runner = web.ServerRunner(server)
     await runner.setup()
     try:
@@ -88,14 +93,18 @@ async def _serve(arguments: argparse.Namespace) -> None:
     await over.wait()
 
 
-def main() -> None:
-    """Run until SIGTERM, Ctrl-C, or the end of the parent."""
+def main(around: Around = lambda _, front: front) -> None:
+    """Run until SIGTERM, Ctrl-C, or the end of the parent.
+
+    Args:
+        around: what answers in the front's place, for a bench that has a door of its own.
+    """
     arguments = _arguments()
     if arguments.die_with_parent:
         _die_with_parent()
     logging.basicConfig(level=logging.ERROR, stream=sys.stderr)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_serve(arguments))
+        asyncio.run(_serve(arguments, around))
     # Nothing is left to save, and hanging calls need no good-bye.
     os._exit(0)
 

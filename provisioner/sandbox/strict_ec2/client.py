@@ -38,10 +38,11 @@ class StrictEc2:
         latency: str = "none",
         throttle: str = "none",
         seed: int | None = None,
+        module: str = "provisioner.sandbox.strict_ec2",
     ) -> None:
         self.endpoint = ""
         self._command = [
-            *(sys.executable, "-m", "provisioner.sandbox.strict_ec2", "--exit-on-eof"),
+            *(sys.executable, "-m", module, "--exit-on-eof"),
             *("--port", str(port), "--latency", latency, "--throttle", throttle),
             *(("--seed", str(seed)) if seed is not None else ()),
         ]

@@ -59,27 +59,42 @@ def list_things(call: Call, listing: Listing) -> tuple[list[Any], str | None]:
     if params.boolean("DryRun"):
         raise dry_run()
     token = params.get("NextToken")
+    if token and not named:
+        return _go_on(call, listing, token, matches, page_size)
     found = [
-        each
-        for each in _candidates(call, listing, named, token)
-        if all(match(each) for match in matches)
+        each for each in _candidates(call, listing, named) if all(match(each) for match in matches)
     ]
-    if not token:
-        call.world.random.shuffle(found)
-    return _cut(call, listing, found, page_size)
+    call.world.random.shuffle(found)
+    return _cut(call, [listing.key_of(each) for each in found], found, page_size)
 
 
-def _candidates(call: Call, listing: Listing, named: list[str], token: str | None) -> Iterable[Any]:
+def _candidates(call: Call, listing: Listing, named: list[str]) -> Iterable[Any]:
     if named:
         if len(named) > MAX_IDS:
             raise Ec2Error("InvalidParameterValue", f"A call may name up to {MAX_IDS} ids")
         return listing.by_id(call, list(dict.fromkeys(named)))
-    if token:
-        rest = call.world.pages.get(token)
-        if rest is None:
-            raise Ec2Error("InvalidNextToken", "The specified NextToken is not valid.")
-        return [each for key in rest if (each := listing.find(call, key)) is not None]
     return listing.everything(call)
+
+
+def _go_on(
+    call: Call,
+    listing: Listing,
+    token: str,
+    matches: list[Callable[[Any], bool]],
+    page_size: int | None,
+) -> tuple[list[Any], str | None]:
+    """The next page of what was found before; beyond it nothing is looked at."""
+    rest = call.world.pages.get(token)
+    if rest is None:
+        raise Ec2Error("InvalidNextToken", "The specified NextToken is not valid.")
+    page: list[Any] = []
+    for at, key in enumerate(rest):
+        if len(page) == page_size:
+            return page, _keep(call, rest[at:])
+        each = listing.find(call, key)
+        if each is not None and all(match(each) for match in matches):
+            page.append(each)
+    return page, None
 
 
 def _page_size(call: Call, listing: Listing, *, by_id: bool) -> int | None:
@@ -113,10 +128,14 @@ def _matchers(call: Call, listing: Listing) -> list[Callable[[Any], bool]]:
 
 
 def _cut(
-    call: Call, listing: Listing, found: list[Any], page_size: int | None
+    call: Call, keys: list[str], found: list[Any], page_size: int | None
 ) -> tuple[list[Any], str | None]:
     if page_size is None or len(found) <= page_size:
         return found, None
+    return found[:page_size], _keep(call, keys[page_size:])
+
+
+def _keep(call: Call, rest: list[str]) -> str:
     token = uuid4().hex
-    call.world.keep_page(token, [listing.key_of(each) for each in found[page_size:]])
-    return found[:page_size], token
+    call.world.keep_page(token, rest)
+    return token

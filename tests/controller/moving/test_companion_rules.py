@@ -181,6 +181,116 @@ def test_one_that_has_said_it_is_ready_goes_on_although_its_user_aborts_it(phase
     assert not of_logs("Warming", {"ready": True}, abort=True).is_promised
 
 
+NAMES = ("a", "b", "c")
+READY, SWAPS, LOST = ("Creating", True), ("Swapping", True), ("Aborting", True)
+Known = tuple[tuple[str, bool], ...]
+
+
+def _decided(at: int, seen: Known) -> tuple[str, bool]:
+    """What one of three that could swap writes after it has read all of them."""
+    moves = [
+        a_move(name, phase, {"ready": ready}, movedWith=[e for e in NAMES if e != name])
+        for name, (phase, ready) in zip(NAMES, seen, strict=True)
+    ]
+    others = [Companion(e.spec.claim_name, zones=frozenset({HERE}), moves=[e]) for e in moves]
+    match rules.before_swap(moves[at], others[:at] + others[at + 1 :]):
+        case None:
+            return SWAPS
+        case Await():
+            return READY
+        case Undo():
+            return LOST
+
+
+def test_whichever_of_three_fails_at_any_moment_the_two_others_end_alike():
+    """Each reads all three, and later writes what it has decided by that; one fails in between.
+
+    All orders of these steps are walked. A write to another version than the one that was read is
+    refused, so who has failed meanwhile writes nothing.
+    """
+    nothing: tuple[Known | None, ...] = (None,) * 3
+    begin: Known = (("Creating", False),) * 3
+    todo: list[tuple[Any, Any, int]] = [(begin, nothing, -1)]
+    seen: set[tuple[Any, Any, int]] = set()
+    endings: set[tuple[int, tuple[str, ...]]] = set()
+    while todo:
+        state = todo.pop()
+        if state in seen:
+            continue
+        seen.add(state)
+        now, read, failed = state
+        if failed >= 0 and not any(phase == "Creating" for phase, _ in now):
+            endings.add((failed, tuple(phase for phase, _ in now)))
+        for at, (phase, _) in enumerate(now):
+            if phase != "Creating":
+                continue
+            if failed < 0:
+                todo.append((_with(now, at, LOST), _with(read, at, None), at))
+            before = read[at]
+            if before is None:
+                todo.append((now, _with(read, at, now), failed))
+            else:
+                todo.append((_with(now, at, _decided(at, before)), _with(read, at, None), failed))
+
+    split = [e for e in endings if len({e[1][at] for at in range(3) if at != e[0]}) > 1]
+    assert split == []
+    assert {phase for _, phases in endings for phase in phases} == {"Swapping", "Aborting"}
+
+
+def _with(of: tuple[Any, ...], at: int, what: Any) -> tuple[Any, ...]:
+    return (*of[:at], what, *of[at + 1 :])
+
+
+def test_those_that_are_ready_go_on_once_the_first_of_them_by_name_swaps():
+    mine = a_move("logs", "Creating", {"ready": True}, movedWith=["data", "more"])
+    names = {"movedWith": ["logs", "more"]}
+    lost = Companion("more", zones=frozenset({HERE}))
+
+    def first(phase: str) -> Companion:
+        moves = [a_move("data", phase, {"ready": True}, **names)]
+        return Companion("data", zones=frozenset({HERE}), moves=moves)
+
+    for phase in ("Swapping", "Cleaning"):
+        assert rules.before_swap(mine, [first(phase), lost]) is None
+    assert isinstance(rules.before_swap(mine, [first("Creating"), lost]), Await)
+    assert isinstance(rules.before_swap(mine, [first("Aborting"), lost]), Undo)
+
+
+def test_the_first_by_name_may_be_aborted_until_it_swaps():
+    first = a_move("data", "Creating", {"ready": True}, abort=True, **WITH_LOGS)
+
+    assert not first.is_promised
+    assert of_logs("Creating", {"ready": True}).is_promised
+    waits = [Companion("data", zones=frozenset({HERE}), moves=[first])]
+    assert isinstance(rules.before_swap(of_logs("Creating", {"ready": True}), waits), Undo)
+
+
+def test_moves_that_do_not_name_the_same_claims_do_not_begin():
+    """Else the one in the middle could be undone after one beside it has swapped."""
+    more = Companion("more", zones=frozenset({HERE}), moves=[a_move("more", "Planned")])
+    mine = a_move(movedWith=["logs", "more"])
+    found = rules.before_begin(mine, [logs(of_logs("Planned")), more])
+
+    assert isinstance(found, Await)
+    assert found.message.startswith(
+        "VolumeMove logs-to-b goes with claims data and logs, and this one with data and logs and "
+    )
+    arrived = Companion("more", zones=frozenset({THERE}))
+    assert rules.before_begin(mine, [logs(of_logs("Planned")), arrived]) is None
+
+
+def test_a_claim_that_was_not_moved_after_all_is_told_with_what_helps():
+    mine = a_move(phase="Cleaning", **WITH_LOGS)
+    failed = of_logs("Aborted", {"message": "the new volume was deleted"})
+
+    said = rules.not_moved(mine, [logs(failed)])
+
+    assert said.startswith("claim logs was not moved with it (VolumeMove logs-to-b is Aborted: the")
+    assert f"kubectl ebs move -n shop pvc/logs --to-zone {THERE}" in said
+    for ended in (logs(of_logs("Cleaning")), logs(of_logs("Done"), zone=THERE)):
+        assert rules.not_moved(mine, [ended]) == ""
+
+
 def test_a_move_within_a_zone_goes_by_the_volume_that_the_other_claim_has():
     to: Any = {"to": {"encrypted": True}}
     done = of_logs("Done", **to)
@@ -194,6 +304,24 @@ def test_a_move_within_a_zone_goes_by_the_volume_that_the_other_claim_has():
 def test_a_move_without_others_waits_for_nobody():
     for ask in (rules.before_begin, rules.before_swap, rules.before_return):
         assert ask(a_move(), []) is None
+
+
+BACK: dict[str, Any] = {
+    "plan": {"source": {"zone": HERE}, "target": {"zone": THERE}},
+}
+
+
+def test_moves_that_go_back_go_together_each_from_a_move_of_its_own():
+    mine = a_move("data", "Creating", BACK, to={"source": "data-1"}, **WITH_LOGS)
+    other = of_logs("Held", BACK | {"ready": True}, to={"source": "logs-1"})
+
+    assert rules.before_begin(mine, [logs(other)]) is None
+    assert rules.before_swap(mine, [logs(other)]) is None
+    assert isinstance(rules.before_swap(mine, [logs()]), Undo)
+    assert rules.left_behind(a_move(), [logs(other)], THERE) is None
+    arrived = a_move("data", "Cleaning", BACK, to={"source": "data-1"}, **WITH_LOGS)
+    assert rules.not_moved(arrived, [logs(zone=THERE)]) == ""
+    assert f"--to-zone {THERE}" in rules.not_moved(arrived, [logs()])
 
 
 # -- pods come back to all of their claims

@@ -45,6 +45,8 @@ def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
     mover._record = record  # type: ignore[assignment]
     mover._driver = DRIVER
     mover._companions = FakeCompanions()  # type: ignore[assignment]
+    no_moves = SimpleNamespace(keyed=lambda *_: [])
+    mover._caches = SimpleNamespace(moves=no_moves)  # type: ignore[assignment]
     return mover, record
 
 
@@ -380,13 +382,51 @@ async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
     assert record.written == [{"message": "it waits"}]
 
 
-@pytest.mark.parametrize(("ready", "goes_on"), [(True, True), (False, False)])
-async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late(
-    *, ready: bool, goes_on: bool
+@pytest.mark.parametrize(
+    ("other", "phase", "goes_on"),
+    [
+        ("a", "Planned", False),  # by name, as both are of the same second
+        ("z", "Planned", True),
+        ("z", "Warming", False),
+        ("z", "Aborting", False),
+        ("a", "", True),  # its own plan is refused
+        ("a", "Aborted", True),
+    ],
+)
+async def test_of_two_moves_that_were_planned_at_the_same_time_one_begins(
+    other: str, phase: str, *, goes_on: bool
+):
+    mover, record = a_mover(None)
+    mover._companions = FakeCompanions(Await("it goes on"))  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Planned")
+    meta = structs.replace(move.metadata, name=other, uid=f"uid-{other}")
+    second = structs.replace(in_phase(move, phase), metadata=meta)
+    both = {("claim", "shop/data"): [move, second]}
+    mover._caches = SimpleNamespace(  # type: ignore[assignment]
+        moves=SimpleNamespace(keyed=lambda *key: both[key])
+    )
+
+    await mover._begin(move)
+
+    (status,) = record.written
+    assert (status.get("phase") is None) is goes_on
+    if not goes_on:
+        assert status["phase"] is Phase.ABORTED
+        assert f"VolumeMove {other} of the same claim is not finished" in status["message"]
+
+
+@pytest.mark.parametrize("phase", ["Held", "Creating"])
+@pytest.mark.parametrize(
+    ("others", "ready", "goes_on"),
+    [(["a"], True, True), (["a"], False, False), (["z"], True, False), ([], True, False)],
+)
+async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late_unless_it_leads(
+    others: list[str], phase: str, *, ready: bool, goes_on: bool
 ):
     mover, record = a_mover(a_pv("Bound"))
-    asked = in_phase(a_done_move(keeps=False), "Creating", ready=ready)
-    asked = structs.replace(asked, spec=structs.replace(asked.spec, abort=True))
+    asked = in_phase(a_done_move(keeps=False), phase, ready=ready)
+    spec = structs.replace(asked.spec, abort=True, moved_with=others)
+    asked = structs.replace(asked, spec=spec)
     asked = structs.replace(
         asked,
         status=structs.replace(asked.told, source=structs.replace(asked.source, driver=DRIVER)),
@@ -397,10 +437,10 @@ async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late(
         passed.append(move.told.phase)
         return SETTLED
 
-    mover._passes = {Phase.CREATING: create}
+    mover._passes = {Phase(phase): create}
     await mover._pass(asked)
 
-    assert (passed == ["Creating"]) is goes_on
+    assert (passed == [phase]) is goes_on
     assert (Phase.ABORTING in [each.get("phase") for each in record.written]) is not goes_on
 
 
@@ -524,3 +564,34 @@ def test_a_claim_wakes_the_swap_when_it_is_gone_and_not_when_it_is_to_go(
     mover._claim_changed(ending, ending if seen == "ending" else None)
 
     assert woken == queued
+
+
+@pytest.mark.parametrize(
+    ("claim", "phase", "woken"),
+    [
+        ("logs", "Creating", ["uid-of-data"]),  # the leader waits for it
+        ("data", "Creating", []),
+        ("data", "Swapping", ["uid-of-logs", "uid-of-more"]),
+        ("logs", "Swapping", []),
+    ],
+)
+def test_moves_that_go_together_do_not_wait_for_each_others_next_look(
+    claim: str, phase: str, woken: list[str]
+):
+    mover, _ = a_mover(None)
+    names = {"data", "logs", "more"}
+    spec = structs.replace(
+        a_done_move(keeps=False).spec, claim_name=claim, moved_with=sorted(names - {claim})
+    )
+    before = structs.replace(
+        in_phase(a_done_move(keeps=False), "Creating", ready=phase == "Swapping"), spec=spec
+    )
+    after = in_phase(before, phase, ready=True)
+    called: list[str] = []
+    keyed = lambda _, key: [SimpleNamespace(uid=f"uid-of-{key.partition('/')[2]}")]  # noqa: E731
+    mover._caches = SimpleNamespace(moves=SimpleNamespace(keyed=keyed))  # type: ignore[assignment]
+    mover.queue = SimpleNamespace(add=called.append)  # type: ignore[assignment]
+
+    mover._changed(before, after)
+
+    assert called == woken

@@ -77,6 +77,16 @@ def in_use(*, held: bool = False, uses: Any = (), nodes: Any = (), **volume: Any
     return InUse(held, uses, nodes, found)
 
 
+def test_pods_that_have_ended_are_to_be_deleted_and_not_waited_for():
+    counts = "counts as a user of the claim until somebody deletes it (kubectl delete pod)"
+    uses = [rules.Use("web-0"), rules.Use("backup-1", has_ended=True)]
+
+    assert rules.waiting_for(uses[1:]) == f"pod backup-1 has ended, and {counts}"
+    assert rules.waiting_for(uses) == (
+        f"waiting for pods web-0 to end; pod backup-1 has ended, and {counts}"
+    )
+
+
 def test_an_unused_volume_is_held_before_its_snapshot_is_taken():
     assert rules.next_held_step(a_move(), in_use()) == rules.Hold()
     assert rules.next_held_step(a_move(), in_use(held=True)) == rules.GoOn()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
+from provisioner.controller.moving.phase_rules import COUNTS
 from provisioner.model.sentences import listed
 from provisioner.model.volume_move import MoveConsumer
 from provisioner.model.workload import STATEFUL_SET, OwnerReference, Workload
@@ -23,7 +24,7 @@ class Consumer:
 
     ``claims``: keys of all that it uses; ``owner``: the last one of its owners that can be scaled,
     or its only one; ``workload``: that owner, None if it is gone or cannot be scaled; ``above``:
-    who controls it in turn.
+    who controls it in turn; ``has_ended``: it is there only until somebody deletes it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Consumer:
     owner: OwnerReference | None = None
     workload: Workload | None = None
     above: OwnerReference | None = None
+    has_ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,9 @@ def refused(consumers: Sequence[Consumer]) -> str | None:
 
 def _refused(consumer: Consumer) -> str | None:
     owner, workload = consumer.owner, consumer.workload
+    is_deleted_with_it = owner is not None and owner.is_scaled and owner.kind == STATEFUL_SET
+    if consumer.has_ended and not is_deleted_with_it:
+        return ended(consumer.name)
     if owner is None:
         return f"pod {consumer.name} has no owner to be scaled down: delete it yourself, {_BY_HAND}"
     who = f"{owner.kind} {owner.name}"
@@ -68,6 +73,15 @@ def _refused(consumer: Consumer) -> str | None:
             f"up again: stop that yourself, {_BY_HAND}"
         )
     return _deletes_claims(owner.name) if workload is not None and workload.deletes_claims else None
+
+
+def ended(pod: str) -> str:
+    """What to do about a pod that has ended: to scale its owner down does not delete it.
+
+    A StatefulSet's does. Source: Kubernetes 1.36 pkg/controller replica_set.go FilterActivePods,
+    stateful_set_control.go processCondemned.
+    """
+    return f"pod {pod} has ended, and {COUNTS}: do that first"
 
 
 def _deletes_claims(name: str) -> str:

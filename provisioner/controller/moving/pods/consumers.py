@@ -44,9 +44,11 @@ class Consumers:
             workload = found if found is not None and found.uid == owner.uid else None
             above = workload.metadata.controller if workload is not None else None
             if above is None or not above.is_scaled:
-                return rules.Consumer(pod.name, pod.claim_keys, owner, workload, above)
+                return rules.Consumer(
+                    pod.name, pod.claim_keys, owner, workload, above, has_ended=pod.has_ended
+                )
             owner, workload = above, None
-        return rules.Consumer(pod.name, pod.claim_keys, owner, workload)
+        return rules.Consumer(pod.name, pod.claim_keys, owner, workload, has_ended=pod.has_ended)
 
     async def stop(self, move: VolumeMove) -> rules.ScaleDown | rules.GiveUp | None:
         """Scale the next owner down that is not; None if all are, so that pods end.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from provisioner.controller.moving.phase_rules import Await
-from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp
+from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp, ended
 from provisioner.controller.moving.pods.gate_rules import is_gated
 from provisioner.model.sentences import listed
 from provisioner.model.volume_move import VolumeMove
@@ -39,12 +39,16 @@ class Evict:
 
 def refused(consumers: Sequence[Consumer]) -> str | None:
     """Why one of these pods is not restarted, in one sentence; None if all can be."""
-    found = (_refused(each.name, each.owner) for each in consumers)
-    said = next((said for said in found if said is not None), None)
-    return f"{said}, with consumers.policy Wait" if said is not None else None
+    for each in consumers:
+        said = _refused(each.name, each.owner, has_ended=each.has_ended)
+        if said is not None:
+            return said if each.has_ended else f"{said}, with consumers.policy Wait"
+    return None
 
 
-def _refused(pod: str, owner: OwnerReference | None) -> str | None:
+def _refused(pod: str, owner: OwnerReference | None, *, has_ended: bool) -> str | None:
+    if has_ended:
+        return ended(pod) if owner is None or owner.kind in _NOT_RESTARTED else None
     if owner is None:
         return f"pod {pod} has no owner that would create it again: {_BY_HAND}"
     why = _NOT_RESTARTED.get(owner.kind)
@@ -83,7 +87,8 @@ def stops(consumers: Sequence[Consumer]) -> list[str]:
     """Which pods the move evicts, by their owners; sentences."""
     by_owner: dict[str, list[str]] = {}
     for each in consumers:
-        if each.owner is not None and _refused(each.name, each.owner) is None:
+        why_not = _refused(each.name, each.owner, has_ended=each.has_ended)
+        if each.owner is not None and why_not is None:
             who = f"{each.owner.kind} {each.owner.name}"
             by_owner.setdefault(who, []).append(each.name)
     return [_restarted(who, names) for who, names in sorted(by_owner.items())]
@@ -104,10 +109,10 @@ def next_eviction(move: VolumeMove, pods: Sequence[ControlledPod]) -> Evict | Gi
     left = [each for each in pods if not each.deleting and not is_gated(each)]
     waits = None
     for pod in left:
-        why = _refused(pod.name, pod.metadata.controller)
+        why = _refused(pod.name, pod.metadata.controller, has_ended=pod.has_ended)
         if why is None:
             return _evicted(move, pod)
-        waits = waits or Await(f"waiting for pods to end: {why}")
+        waits = waits or Await(why if pod.has_ended else f"waiting for pods to end: {why}")
     return waits
 
 

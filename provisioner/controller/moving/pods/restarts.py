@@ -18,6 +18,8 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.workload import ControlledPod
 
+# Answered as a failure (500). Source: Kubernetes 1.36 pkg/registry/core/pod/storage/eviction.go.
+_TWO_BUDGETS = "more than one PodDisruptionBudget"
 _WEBHOOK = "ebs-webhook"  # as manifests/webhook names it
 
 log = structlog.get_logger(__name__)
@@ -57,7 +59,7 @@ class Restarts:
         try:
             await self._evict(step.pod)
         except KubeError as error:
-            if error.reason is not Reason.THROTTLED:
+            if error.reason is not Reason.THROTTLED and _TWO_BUDGETS not in error.message:
                 raise
             return rules.not_evicted(step.pod, error.message)
         return step

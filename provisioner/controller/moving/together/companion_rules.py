@@ -4,6 +4,10 @@ A move to another zone is refused while one of them would stay behind. Those tha
 names have moves of their own. None of them begins before all are planned, none stops pods before
 all have their warm snapshots, and none swaps before all could: what goes wrong until then undoes
 all.
+
+Whether they swap is decided once, by one write: when the first of them by the claim's name, the
+leader, enters Swapping. All others have told that they are ready before (``ready``), and go by what
+it does, so that one which fails between two of their looks does not split them.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -68,7 +72,15 @@ def left_behind(move: VolumeMove, companions: Iterable[Companion], zone: str) ->
 
 
 def _goes_to(other: VolumeMove, zone: str) -> bool:
-    return other.is_under_way and other.spec.to.zone == zone
+    return other.is_under_way and _zone_of(other) == zone
+
+
+def _zone_of(move: VolumeMove) -> str:
+    """To which zone a move goes; "" for one that stays in its zone, or has no plan yet."""
+    plan = move.told.plan
+    if move.goes_back and plan is not None and plan.target.zone != plan.source.zone:
+        return plan.target.zone
+    return move.spec.to.zone
 
 
 def notes(move: VolumeMove) -> list[str]:
@@ -84,12 +96,20 @@ def notes(move: VolumeMove) -> list[str]:
 
 def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | None:
     """Whether a planned move waits until those that it is moved with are planned, too."""
+    companions = list(companions)
+    there = {each.name for each in companions if _has_arrived(move, each)}
     for each in companions:
         going = _partner(move, each)
         if going is None and not _is_there(move, each):
             return Await(f"it waits for a VolumeMove of claim {each.name}{_last(move, each)}")
         if going is not None and going.told.phase == Phase.NEW:
             return Await(f"it waits for the plan of VolumeMove {going.name}")
+        if going is not None and _names(going) - there != _names(move) - there:
+            return Await(
+                f"VolumeMove {going.name} goes with claims {listed(sorted(_names(going)), 'and')}, "
+                f"and this one with {listed(sorted(_names(move)), 'and')}: all of them have to "
+                "name the same ones; delete one of the two, and create it again"
+            )
     return None
 
 
@@ -102,7 +122,32 @@ def before_stop(move: VolumeMove, companions: Iterable[Companion]) -> Await | Un
 def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
     """Whether a move that could swap waits until those that it is moved with can, too."""
     text = "all is ready; it waits until VolumeMove {} is as far"
-    return _together(move, companions, text, _may_swap)
+    members = [each for each in companions if not _has_arrived(move, each)]
+    leader = min(members, key=lambda each: each.name, default=None)
+    if leader is None or move.spec.claim_name < leader.name:
+        return _together(move, members, text, _may_swap)
+    going = _partner(move, leader)
+    if going is not None and going.told.phase in {Phase.SWAPPING, *_SWAPPED}:
+        return None
+    if going is not None and move.told.ready:
+        return Await(text.format(going.name))
+    found = _together(move, members, text, _may_swap)
+    return found if found is not None or going is None else Await(text.format(going.name))
+
+
+def not_moved(move: VolumeMove, companions: Iterable[Companion]) -> str:
+    """What a human has to know of claims that failed after others had swapped; "" if none has."""
+    left = [e for e in companions if _partner(move, e) is None and not _is_there(move, e)]
+    if not left:
+        return ""
+    names = sorted(each.name for each in left)
+    said = f"claim {listed(names, 'and')} was not moved with it{_last(move, left[0])}"
+    zone = _zone_of(move)
+    if not zone:
+        return said
+    words = " ".join(f"pvc/{name}" for name in names)
+    command = f"kubectl ebs move -n {move.metadata.namespace} {words} --to-zone {zone}"
+    return f"{said}: pods that use both find no node until it is moved as well ({command})"
 
 
 def _together(
@@ -130,6 +175,15 @@ def before_return(move: VolumeMove, companions: Iterable[Companion]) -> Await | 
     return None
 
 
+def _names(move: VolumeMove) -> set[str]:
+    return {move.spec.claim_name, *move.spec.moved_with}
+
+
+def _has_arrived(move: VolumeMove, companion: Companion) -> bool:
+    """Whether a claim has what it was to get, and no move of it goes on."""
+    return _partner(move, companion) is None and _is_there(move, companion)
+
+
 def _may_stop(other: VolumeMove) -> bool:
     phase = other.told.phase
     return phase not in _BEFORE_STOP or (phase == Phase.WARMING and other.told.ready)
@@ -147,12 +201,15 @@ def _partner(move: VolumeMove, companion: Companion) -> VolumeMove | None:
 
 
 def _name_each_other(move: VolumeMove, other: VolumeMove) -> bool:
-    return move.spec.claim_name in other.spec.moved_with and other.spec.to == move.spec.to
+    """Those that go back have each a move of their own to go back from."""
+    is_alike = other.spec.to == move.spec.to or (other.goes_back and move.goes_back)
+    return move.spec.claim_name in other.spec.moved_with and is_alike
 
 
 def _is_there(move: VolumeMove, companion: Companion) -> bool:
     """Whether the other claim has what it was to get."""
-    if move.spec.to.zone and move.spec.to.zone in (companion.zones or ()):
+    zone = _zone_of(move)
+    if zone and zone in (companion.zones or ()):
         return True
     return any(
         each.told.phase == Phase.DONE

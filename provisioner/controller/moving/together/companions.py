@@ -18,10 +18,10 @@ class Companions:
     def __init__(self, services: Services) -> None:
         self._client = services.client
 
-    async def of_pods(self, move: VolumeMove, pods: Iterable[Pod]) -> list[Companion]:
-        """The other claims of pods; none are read for a move that stays in its zone."""
+    async def of_pods(self, move: VolumeMove, pods: Iterable[Pod], zone: str) -> list[Companion]:
+        """The other claims of pods; ``zone``: where the move goes, "" if it stays in its zone."""
         users: dict[str, list[str]] = {}
-        for pod in pods if move.spec.to.zone else ():
+        for pod in pods if zone else ():
             for key in pod.claim_keys:
                 if key != move.claim_key:
                     users.setdefault(key.partition("/")[2], []).append(pod.name)
@@ -42,6 +42,10 @@ class Companions:
     async def before_return(self, move: VolumeMove) -> Await | None:
         """See ``companion_rules``."""
         return rules.before_return(move, await self._moved_with(move))
+
+    async def not_moved(self, move: VolumeMove) -> str:
+        """See ``companion_rules``."""
+        return rules.not_moved(move, await self._moved_with(move))
 
     async def _moved_with(self, move: VolumeMove) -> list[Companion]:
         others: dict[str, list[str]] = {

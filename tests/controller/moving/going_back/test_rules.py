@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from provisioner.controller.moving import freshness_rules, phase_rules, plan_rules
 from provisioner.controller.moving.facts_rules import Facts
@@ -15,6 +17,8 @@ from provisioner.controller.moving.going_back import rules
 from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.phase_rules import Await, Hold, Introduce, Remove, Retain, Undo
 from provisioner.controller.moving.plan_rules import Planned
+from provisioner.controller.moving.planning import Planning
+from provisioner.controller.moving.together.companion_rules import Companion
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
@@ -329,3 +333,61 @@ def test_the_newer_volume_is_what_is_kept_afterwards():
     assert phase_rules.kept(move, move.source, "then", is_there=True) == (
         f"PersistentVolume {NEW_PV} keeps the newer volume {VOLUME} until then"
     )
+
+
+def test_a_pod_whose_other_claim_would_stay_behind_is_named_with_what_helps():
+    """It would find no node: seen on 2026-11-28."""
+    logs = Companion("logs", zones=frozenset({"us-east-1b"}), pods=["web-0"])
+    found = examined(facts(companions=[logs]))
+
+    assert isinstance(found, Refuse)
+    assert found.message.startswith("pod web-0 uses claim logs as well, in zone us-east-1b, and")
+    together = structs.replace(a_move(), spec=structs.replace(a_move().spec, moved_with=["logs"]))
+    assert planned(facts(together, companions=[logs])).plan.target.zone == ZONE
+
+
+async def test_for_the_plan_the_other_claims_are_read_by_the_zone_of_the_kept_volume():
+    asked: list[str] = []
+    planning = object.__new__(Planning)
+    there = facts()
+
+    async def none(*_: Any, **__: Any) -> Any:
+        return None
+
+    async def listed(*_: Any, **__: Any) -> Any:
+        return SimpleNamespace(items=[])
+
+    async def of_pods(_: VolumeMove, __: Any, zone: str) -> Any:
+        asked.append(zone)
+        return []
+
+    caches = SimpleNamespace(
+        persistent_volumes=SimpleNamespace(keyed=lambda *_: []),
+        moves=SimpleNamespace(keyed=lambda *_: []),
+        nodes={},
+        registered_places=list,
+        storage_class=none,
+    )
+    client = SimpleNamespace(list=listed, get=none)
+    fakes: dict[str, Any] = {
+        "_services": SimpleNamespace(client=client),
+        "_caches": caches,
+        "_driver": DRIVER,
+        "_record": SimpleNamespace(
+            persistent_volume=none, volume_document=none, volume_like=none, pods=none
+        ),
+        "_consumers": SimpleNamespace(look=none),
+        "_restarts": SimpleNamespace(has_hold=none),
+        "_copier": SimpleNamespace(why_not=none),
+        "_companions": SimpleNamespace(of_pods=of_pods),
+        "_going_back": SimpleNamespace(look=lambda _: found(there.kept)),
+    }
+    for name, fake in fakes.items():
+        setattr(planning, name, fake)
+    await planning._facts(there.move)
+
+    assert asked == [ZONE]
+
+
+async def found(what: Any) -> Any:
+    return what

@@ -1,5 +1,6 @@
 """Which owners of pods are scaled down for a move, how far, and when they come back."""
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -91,6 +92,25 @@ def test_what_does_not_stay_down_or_would_lose_claims_is_refused(consumer: Consu
     assert said in message
     assert ". " not in message
     assert rules.to_scale([consumer]) == []
+
+
+@pytest.mark.parametrize(
+    "owned",
+    [{}, {"owner": owner("Job", "backup", "batch/v1")}, {"owner": owner("Deployment")}],
+    ids=["nobody", "Job", "Deployment"],
+)
+def test_a_pod_that_has_ended_is_to_be_deleted_by_hand(owned: dict[str, Any]):
+    """To scale its owner down leaves it, and Kubernetes would keep the claim for it."""
+    message = rules.refused([Consumer("backup-1", **owned, has_ended=True)])
+
+    assert message == (
+        "pod backup-1 has ended, and counts as a user of the claim until somebody deletes it "
+        "(kubectl delete pod): do that first"
+    )
+
+
+def test_a_statefulset_deletes_its_pods_also_if_they_have_ended():
+    assert rules.refused([dataclasses.replace(of_set(), has_ended=True)]) is None
 
 
 def test_the_plan_refuses_it_only_if_it_is_to_scale_down():

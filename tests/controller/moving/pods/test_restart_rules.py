@@ -1,5 +1,6 @@
 """Which pods are evicted for a move, which are not, and what the plan says of it."""
 
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -11,7 +12,7 @@ from provisioner.controller.moving.pods import restart_rules as rules
 from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp
 from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.model.volume_move import MovePlan, VolumeMove, VolumeMoveStatus
-from provisioner.model.workload import ControlledPod
+from provisioner.model.workload import ControlledPod, PodStatus
 from tests.controller.moving import test_plan_rules as plans
 from tests.controller.moving.pods.test_consumer_rules import (
     a_workload,
@@ -109,6 +110,24 @@ def test_one_that_nobody_would_make_again_in_another_zone_is_waited_for(kind: st
 
     assert isinstance(step, Await)
     assert "end it yourself" in step.message
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
+def test_one_of_a_job_that_has_ended_is_to_be_deleted_and_not_to_be_ended(phase: str):
+    ended = structs.replace(a_pod("backup-1", kind="Job"), status=PodStatus(phase=phase))
+    told = "pod backup-1 has ended, and counts as a user of the claim until somebody deletes it"
+
+    step = rules.next_eviction(a_restart(), [ended])
+    assert isinstance(step, Await)
+    assert step.message.startswith(told)
+    refusal = rules.refused([dataclasses.replace(of_kind("Job"), name="backup-1", has_ended=True)])
+    assert refusal == f"{told} (kubectl delete pod): do that first"
+
+
+def test_one_that_has_ended_is_evicted_if_its_owner_makes_another():
+    ended = structs.replace(a_pod(), status=PodStatus(phase="Failed"))
+
+    assert evicted(a_restart(), ended).pod.uid == "first"
 
 
 def test_such_a_one_keeps_no_other_from_being_evicted():

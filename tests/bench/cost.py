@@ -1,0 +1,171 @@
+"""What a cluster of N volumes costs the controller and the webhook: fitted, as a table and a plot.
+
+``python -m tests.bench --only scale --volumes N --out DIR`` leaves a file of each size in DIR;
+``python -m tests.bench.cost DIR`` makes one table and one picture of all that are there.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+import msgspec
+import numpy as np
+
+from tests.bench import cost_plot
+from tests.bench.scale_stage import Scaled
+
+START, QUIET = "start until", "a quiet minute"
+BURST, WEBHOOK = "claims on top", "a webhook replica"
+_NOT_OURS = (WEBHOOK, "the same replica")
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """One size.
+
+    Attributes:
+        volumes: how many stood, each with its claim; 0.6 of them attached, to a tenth as many nodes.
+        measured_on: the day.
+        rest_mib: resident at the end of the quiet minute.
+        peak_mib: resident at most, in any stage of the controller but a burst.
+        start_cpu_s: CPU from its start until the first new claim is Bound.
+        minute_cpu_s: CPU of the quiet minute, with the nodes' heartbeats.
+        minute_mib: received from the API server in it; None where ``ss`` could not tell.
+        burst_mib: resident at most in a burst of claims on top; None where none was made.
+        webhook_mib: resident, of a webhook that has all of it cached; None where none was started.
+    """
+
+    volumes: int
+    measured_on: str
+    rest_mib: float
+    peak_mib: float
+    start_cpu_s: float
+    minute_cpu_s: float
+    minute_mib: float | None = None
+    burst_mib: float | None = None
+    webhook_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``fixed`` and ``per_volume``; ``off`` is the largest share by which a size is off it."""
+
+    fixed: float
+    per_volume: float
+    off: float
+
+    def at(self, volumes: int) -> float:
+        """What it tells of a size."""
+        return self.fixed + self.per_volume * volumes
+
+
+MEASURES = {
+    "rest_mib": "memory at rest, MiB",
+    "peak_mib": "memory at most, MiB",
+    "burst_mib": "memory at most, a burst of 1,000 claims on top, MiB",
+    "start_cpu_s": "CPU to start, s",
+    "minute_cpu_s": "CPU of a quiet minute, s",
+    "minute_mib": "received in a quiet minute, MiB",
+    "webhook_mib": "memory of a webhook, MiB",
+}
+
+
+def of(found: Scaled) -> Cost:
+    """What a run came to.
+
+    Raises:
+        StopIteration: it has no quiet minute, or no start.
+    """
+    ours = [each for each in found.stages if not each.name.startswith(_NOT_OURS)]
+    webhook = next((each for each in found.stages if each.name.startswith(WEBHOOK)), None)
+    burst = next((each for each in ours if BURST in each.name), None)
+    start = next(each for each in ours if each.name.startswith(START))
+    quiet = next(each for each in ours if each.name == QUIET)
+    return Cost(
+        volumes=found.there.volumes,
+        measured_on=datetime.now(UTC).date().isoformat(),
+        rest_mib=quiet.rest_mib,
+        peak_mib=max(each.peak_mib for each in ours if each is not burst),
+        start_cpu_s=start.cpu_s,
+        minute_cpu_s=quiet.cpu_s,
+        minute_mib=quiet.received_mib,
+        burst_mib=burst.peak_mib if burst else None,
+        webhook_mib=webhook.rest_mib if webhook else None,
+    )
+
+
+def save(found: Scaled, folder: Path) -> None:
+    """Leave it where ``read`` finds it."""
+    path = folder / f"scale-{found.there.volumes}.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(of(found))))
+
+
+def read(folder: Path) -> list[Cost]:
+    """All sizes, the smallest first."""
+    files = folder.glob("scale-*.json")
+    found = [msgspec.json.decode(each.read_bytes(), type=Cost) for each in files]
+    return sorted(found, key=lambda each: each.volumes)
+
+
+def fit(costs: Sequence[Cost], measure: str) -> Line | None:
+    """A straight line from which no size is far off by its own measure; None with less than two.
+
+    Squares of relative distances are least, or the largest size alone would place the line.
+    """
+    points = [(c.volumes, y) for c in costs if (y := getattr(c, measure)) is not None and y > 0]
+    if len({volumes for volumes, _ in points}) < 2:
+        return None
+    x, y = np.array(points, dtype=float).T
+    per_volume, fixed = np.polyfit(x, y, 1, w=1 / y)
+    off = np.max(np.abs(fixed + per_volume * x - y) / y)
+    return Line(float(fixed), float(per_volume), float(off))
+
+
+def markdown(costs: Sequence[Cost]) -> str:
+    """A row for each measure: its sizes, and the line."""
+    sizes = [f"{each.volumes:,}" for each in costs]
+    head = ["what", *sizes, "fitted", "off the line, at most"]
+    lines = [head, ["---", *["--:"] * (len(head) - 1)]]
+    for measure, name in MEASURES.items():
+        told = [_number(getattr(each, measure)) for each in costs]
+        line = fit(costs, measure)
+        fitted = ("", "") if line is None else (_formula(line), f"{line.off:.0%}")
+        lines.append([name, *told, *fitted])
+    lines.append(["measured on", *(each.measured_on for each in costs), "", ""])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _formula(line: Line) -> str:
+    sign = "-" if line.per_volume < 0 else "+"
+    return f"{line.fixed:.2g} {sign} {abs(line.per_volume) * 1000:.2g} for 1,000 volumes"
+
+
+def _series(costs: Sequence[Cost], measure: str) -> cost_plot.Series:
+    points = [(c.volumes, y) for c in costs if (y := getattr(c, measure)) is not None]
+    line = fit(costs, measure)
+    return cost_plot.Series(MEASURES[measure], points, None if line is None else line.at)
+
+
+@click.command(help=__doc__)
+@click.argument("folder", type=click.Path(exists=True, path_type=Path))
+@click.option("--image", type=Path, help="FOLDER/scale.png without.")
+def main(*, folder: Path, image: Path | None) -> None:
+    """Make the table and the plot."""
+    costs = read(folder)
+    series = {measure: _series(costs, measure) for measure in MEASURES}
+    memory = [each for measure, each in series.items() if measure.endswith("_mib")]
+    received = series["minute_mib"]
+    panels = [cost_plot.Panel("memory, MiB", [each for each in memory if each is not received])]
+    others = (series["start_cpu_s"], series["minute_cpu_s"], received)
+    panels += [cost_plot.Panel(each.name, [each]) for each in others]
+    cost_plot.draw(panels, image or folder / "scale.png")
+    click.echo(markdown(costs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,399 @@
+"""A day's kinds of trouble in some minutes, on a real control plane whose nodes KWOK plays.
+
+The cluster stands in etcd and in the strict EC2 before anybody looks, with pods on its nodes. Then
+two controllers and the webhook start, claims, pods and nodes come and go, and trouble comes.
+"""
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+
+from provisioner.sandbox.api import ApiError
+from provisioner.sandbox.control_plane import control_plane, free_port
+from provisioner.sandbox.crew import Crew
+from provisioner.sandbox.errors import SandboxError
+from provisioner.sandbox.installation import configurations_by_url
+from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
+from provisioner.sandbox.strict_ec2.instances import make_instances
+from tests.bench import etcd, processes, standing
+from tests.bench.hands import Hands
+from tests.bench.kwok import ec2, standing_pods, truth
+from tests.bench.kwok.crowd import Crowd
+from tests.bench.kwok.ec2 import Wanted
+from tests.bench.kwok.keeper import Kept
+from tests.bench.kwok.life_rules import Life
+from tests.bench.kwok.report import Found, Sample, Told
+from tests.bench.kwok.standing_pods import Populated
+from tests.bench.kwok.trouble_rules import CALM, RECOVERED_WITHIN_S, Trouble, troubles
+from tests.bench.scale import command_line
+from tests.bench.webhook_load import HOST
+from tests.bench.webhook_world import CONFIGURATIONS, NAMESPACE
+from tests.bench.world import CLUSTER, REGION, ZONES, World, own_account
+
+_ROOT = Path(__file__).parents[3]
+_KEY = "AKIAIOSFODNN7CONTROL"  # of ours, so that the bench's own calls are not disturbed
+_PATIENCE_S = 600.0
+_RESTS_WITHIN_S = 1800.0  # a volume that nobody names is removed once it is ten minutes old
+_SAMPLE_S, _TELL_S, _LOOKS_S, _TRUTH_S, _LOOK_S = 5.0, 30.0, 30.0, 20.0, 1.0
+# Two thousand kubelets renew two hundred leases a second. A quarter of the duration passes between
+# two renewals of KWOK's, and the controller manager has to wait for longer than that.
+_LEASE_S, _GRACE_S = 240, 300
+_CALM_CPU = 0.3  # of a core, by the controller manager
+
+
+async def measure(
+    parent: Path, binaries: Path, volumes: int, minutes: float, tell: Callable[[str], None]
+) -> Found:
+    """Run it.
+
+    Args:
+        parent: of its folder.
+        binaries: of the control plane.
+        volumes: that stand at the beginning, each with a claim; 60 % with a pod on some node.
+        minutes: of coming and going.
+        tell: what is told on the way.
+    """
+    load = os.getloadavg()[0]
+    with StrictEc2(latency="none", throttle="none", module=ec2.__name__) as account:
+        async with _world(account, parent, binaries) as made:
+            run = _Run(made, volumes, minutes, tell)
+            await run.stand()
+            async with run.kept():
+                await run.live()
+            run.found.load = (load, os.getloadavg()[0])
+            return run.found
+
+
+@asynccontextmanager
+async def _world(account: StrictEc2, parent: Path, binaries: Path) -> AsyncIterator[World]:
+    folder = Path(tempfile.mkdtemp(dir=parent))
+    async with (
+        Crew(folder / "logs") as crew,
+        control_plane(folder, binaries, crew) as plane,
+        Hands(plane) as hands,
+    ):
+        yield World(plane, account, (), hands)
+
+
+class _Run:
+    """One run."""
+
+    def __init__(
+        self, made: World, volumes: int, minutes: float, tell: Callable[[str], None]
+    ) -> None:
+        nodes = standing_pods.nodes_for(volumes)
+        self.found = Found(volumes, nodes, minutes)
+        self._made, self._tell = made, tell
+        self._controllers: list[Kept] = []
+        self._webhook: Kept | None = None
+        self._troubled = 0
+        self._began_s = 0.0
+
+    # The beginning --------------------------------------------------------------------------------
+
+    async def stand(self) -> None:
+        """Fill EC2 and etcd while nobody watches, and start what looks at it then."""
+        began_s, made, found = time.monotonic(), self._made, self.found
+        plane = made.plane
+        instances = await asyncio.to_thread(make_instances, made.ec2.endpoint, found.nodes, ZONES)
+        ids = [each.instance_id for each in instances]
+        wanted = Wanted(found.volumes, found.volumes * 6 // 10, CLUSTER, ids)
+        await asyncio.to_thread(ec2.put, made.ec2.endpoint, wanted)
+        self._tell(f"{found.nodes:,} instances, {found.volumes:,} volumes: {_since(began_s)}")
+        self._kubeconfig = await own_account(plane)
+        names = ("kube-controller-manager", "kube-scheduler", "kwok")
+        argv = {name: command_line(plane.crew.parts[name]) for name in names}
+        for name in names:
+            await plane.crew.stop(name)
+        await plane.stop_api_server()
+        there = Populated(wanted.volumes, wanted.attachments, ids)
+        await etcd.load(plane.etcd_port, there.stored())
+        await self._start_api_server()
+        argv["kube-controller-manager"] += [f"--node-monitor-grace-period={_GRACE_S}s"]
+        argv["kwok"] += [f"--node-lease-duration-seconds={_LEASE_S}"]
+        for name in names:
+            await plane.crew.start(name, argv[name])
+        made.ec2.control(latency="real", throttle="documented", reset_counts=True)
+        self._crowd = Crowd(made, wanted, found.minutes)
+        found.loading_s = time.monotonic() - began_s
+        self._tell(f"all stands: {_since(began_s)}")
+
+    async def _start_api_server(self) -> None:
+        """However long it takes, with so much to read."""
+        try:
+            await self._made.plane.start_api_server()
+        except SandboxError:
+            if "kube-apiserver" not in self._made.plane.crew.parts:
+                raise
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                with suppress(aiohttp.ClientError, ApiError, TimeoutError):
+                    if await self._made.plane.api.get("/readyz") == "ok":
+                        return
+                self._made.plane.crew.check()
+                await asyncio.sleep(0.5)
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Two controllers and the webhook, ready; nothing of them is left at the end."""
+        environment = os.environ | {
+            **CREDENTIALS,
+            "AWS_ACCESS_KEY_ID": _KEY,
+            "AWS_REGION": REGION,
+            "AWS_EC2_ENDPOINT": self._made.ec2.endpoint,
+            "PYTHONPATH": str(_ROOT),
+            "PYTHONUNBUFFERED": "1",
+        }
+        where = ["--kubeconfig", str(self._kubeconfig)]
+        logs, python = self._made.plane.crew.logs, [sys.executable, "-m"]
+        ours = [*python, "provisioner.cli", "controller", "--cluster-id", CLUSTER, *where]
+        ours += ["--release-dead-nodes"]  # or Kubernetes waits six minutes for each
+        port = free_port()
+        serve = ["serve", "--listen", f"{HOST}:{port}", "--tls-name", HOST]
+        theirs = [*python, "webhook.cli", *serve, "--namespace", NAMESPACE, *where]
+        async with AsyncExitStack() as stack:
+            self._webhook = Kept("webhook", theirs, environment, logs)
+            self._controllers = [Kept(f"controller-{x}", ours, environment, logs) for x in "ab"]
+            for body in configurations_by_url(f"https://{HOST}:{port}"):
+                await self._made.hands.send("POST", CONFIGURATIONS[body["kind"]], body)
+            for each in (self._webhook, *self._controllers):
+                await stack.enter_async_context(each.running())
+            for each in (self._webhook, *self._controllers):
+                await each.ready(_PATIENCE_S)
+            yield
+
+    # The run --------------------------------------------------------------------------------------
+
+    async def live(self) -> None:
+        """Let all come and go, and have the troubles come."""
+        crowd, minutes = self._crowd, self.found.minutes
+        living = asyncio.create_task(crowd.live())
+        looking: list[asyncio.Task[None]] = []
+        try:
+            await self._calm()
+            self._began_s, cpu = time.monotonic(), self._cpu()
+            self._made.ec2.control(reset_counts=True)
+            looking += [asyncio.create_task(self._sample()), asyncio.create_task(self._look())]
+            churning = asyncio.create_task(crowd.come_and_go())
+            hard = [
+                asyncio.create_task(self._happens(each, minutes * 60))
+                for each in troubles(minutes, _KEY)
+            ]
+            await self._unless_broken(asyncio.sleep(minutes * 60), living, churning, *looking)
+            churning.cancel()
+            self._tell("the run is over: nobody asks for anything any more")
+            await asyncio.gather(*hard)
+            await self._unless_broken(self._rest(), living, *looking)
+            self._close(cpu)
+        finally:
+            for task in (living, *looking):
+                task.cancel()
+            await asyncio.gather(living, *looking, return_exceptions=True)
+            await crowd.leave()
+
+    async def _unless_broken(self, work: object, *others: "asyncio.Task[None]") -> None:
+        """Do it, unless one of the others ends, which none should, or a part of the cluster."""
+        doing = asyncio.ensure_future(work)  # type: ignore[call-overload]
+        failing = asyncio.create_task(self._made.plane.crew.failed())
+        try:
+            done, _ = await asyncio.wait(
+                {doing, failing, *others}, return_when=asyncio.FIRST_COMPLETED
+            )
+            for each in done:
+                each.result()
+            if failing in done:
+                raise failing.result()
+        finally:
+            doing.cancel()
+            failing.cancel()
+
+    async def _calm(self) -> None:
+        """Somebody leads, accounts can have pods, and the controller manager has seen it all."""
+        manager = self._made.plane.crew.parts["kube-controller-manager"].process.pid
+        began_s = time.monotonic()
+        while time.monotonic() - began_s < _PATIENCE_S:
+            before_s = processes.cpu_s(manager)
+            await asyncio.sleep(_SAMPLE_S)
+            self._made.plane.crew.check()
+            used = (processes.cpu_s(manager) - before_s) / _SAMPLE_S
+            leader, _ = await self._leader()
+            accounts = await self._made.plane.api.get("/api/v1/serviceaccounts")
+            teams = [x for x in accounts["items"] if x["metadata"]["namespace"].startswith("team-")]
+            if used < _CALM_CPU and leader is not None and len(teams) == standing.TEAMS:
+                break
+        self._tell(f"settled: {_since(began_s)}")
+
+    async def _leader(self) -> tuple[Kept | None, float]:
+        """Who leads, and how many keys are in its queues."""
+        for each in self._controllers:
+            found = await each.metrics()
+            if found.get("leader"):
+                return each, found.get("queue_depth", 0.0)
+        return None, 0.0
+
+    async def _sample(self) -> None:
+        told_s = 0.0
+        while True:
+            leader, depth = await self._leader()
+            at_s = time.monotonic() - self._began_s
+            name = f"{leader.name} {leader.starts}" if leader else ""
+            rss_mib = leader.rss_mib() if leader else 0.0
+            waiting, late = len(self._crowd.waiting()), self._crowd.late()
+            sample = Sample(at_s, name, rss_mib, depth, waiting, late)
+            self.found.samples.append(sample)
+            for each in self._controllers:
+                each.cpu_s()
+            if not self._troubled and self._is_calm(at_s):
+                self.found.late_in_calm = max(self.found.late_in_calm, late)
+            if at_s - told_s >= _TELL_S:
+                told_s = at_s
+                self._tell(self._told(sample))
+            await asyncio.sleep(_SAMPLE_S)
+
+    def _told(self, now: Sample) -> str:
+        crowd = self._crowd
+        return (
+            f"{now.at_s / 60:.1f} min: {len(crowd.took_s['bound'])} Bound, {crowd.ended} gone, "
+            f"{crowd.replaced} nodes; {now.waiting} wait, {now.late} late; "
+            f"{now.leader or 'nobody'} leads, {now.rss_mib:.0f} MiB, {now.queue_depth:g} in queues"
+        )
+
+    def _is_calm(self, at_s: float) -> bool:
+        ended_s = max((each.ended_s for each in self.found.troubles), default=0.0)
+        return not self.found.troubles or at_s > ended_s + RECOVERED_WITHIN_S
+
+    async def _look(self) -> None:
+        """How often volumes are looked at, in the busiest half minute."""
+        before = -1
+        while True:
+            counts = await asyncio.to_thread(self._made.ec2.counts)
+            told = await asyncio.to_thread(ec2.inventories, self._made.ec2.endpoint)
+            looks = counts.get("DescribeVolumes", 0) - told
+            if before >= 0:
+                rate = (looks - before) / _LOOKS_S
+                self.found.busiest_looks = max(self.found.busiest_looks, rate)
+            before = looks
+            await asyncio.sleep(_LOOKS_S)
+
+    # Troubles -------------------------------------------------------------------------------------
+
+    async def _happens(self, trouble: Trouble, run_s: float) -> None:
+        await asyncio.sleep(trouble.at * run_s)
+        self._tell(f"now: {trouble.what}")
+        self._troubled += 1
+        match trouble.does:
+            case "kill":
+                await self._kill_leader()
+            case "outage":
+                await self._made.plane.stop_api_server()
+                await asyncio.sleep(trouble.lasts_s)
+                await self._start_api_server()
+            case _:
+                await self._brown_out(trouble)
+        self._troubled -= 1
+        told = Told(trouble.what, time.monotonic() - self._began_s, self._crowd.late())
+        self.found.troubles.append(told)
+        self._tell(f"over: {trouble.what}; {told.late} are late")
+        await self._recovers(told)
+
+    async def _kill_leader(self) -> None:
+        """As soon as there is one."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                leader, _ = await self._leader()
+                if leader is not None:
+                    leader.kill()
+                    return
+                await asyncio.sleep(1.0)
+
+    async def _brown_out(self, trouble: Trouble) -> None:
+        control = self._made.ec2.control
+        await asyncio.to_thread(lambda: control(**trouble.begins))
+        until_s = time.monotonic() + trouble.lasts_s
+        while time.monotonic() < until_s:
+            await asyncio.to_thread(lambda: control(faults=list(trouble.every)))
+            await asyncio.sleep(1.0)
+            await asyncio.to_thread(lambda: control(faults=None))
+        await asyncio.to_thread(lambda: control(**CALM))
+
+    def _is_troubled(self) -> bool:
+        return self._troubled > 0
+
+    async def _recovers(self, told: Told) -> None:
+        """From its end, or that of the trouble in whose midst it came, until the next begins."""
+        while self._is_troubled():  # noqa: ASYNC110 -- whatever it is
+            await asyncio.sleep(_LOOK_S)
+        told.ended_s = time.monotonic() - self._began_s
+        told.late = self._crowd.late()
+        until_s = told.ended_s + 1.5 * RECOVERED_WITHIN_S
+        while not self._is_troubled() and (now_s := time.monotonic() - self._began_s) < until_s:
+            late = self._crowd.late()
+            told.most_late = max(told.most_late, late)
+            if late:
+                told.recovered_s = now_s - told.ended_s
+            await asyncio.sleep(_LOOK_S)
+
+    # The end --------------------------------------------------------------------------------------
+
+    async def _rest(self) -> None:
+        """Until nothing is under way, and what EC2 has is what the API server has."""
+        began_s, told_s, crowd = time.monotonic(), 0.0, self._crowd
+        while True:
+            self.found.rested_s = time.monotonic() - began_s
+            waiting = crowd.waiting()
+            _, self.found.queue_depth = await self._leader()
+            is_over = self.found.rested_s > _RESTS_WITHIN_S
+            if is_over or not (waiting or crowd.is_busy or self.found.queue_depth):
+                there = await asyncio.to_thread(ec2.there, self._made.ec2.endpoint)
+                wrong = await truth.wrong(self._made.plane.api, there, crowd)
+                wrong += map(_waits, waiting)
+                self.found.wrong = wrong
+                self._tell(f"{len(wrong)} wrong {_since(began_s)} after the run: {wrong[:3]}")
+                if is_over or not wrong:
+                    return
+                await asyncio.sleep(_TRUTH_S)
+            if waiting and self.found.rested_s - told_s > _TELL_S:
+                told_s = self.found.rested_s
+                self._tell(f"waiting: {', '.join(map(_waits, waiting[:5]))}")
+            await asyncio.sleep(1.0)
+
+    def _cpu(self) -> dict[str, float]:
+        parts = self._made.plane.crew.parts
+        names = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kwok")
+        found = {name: processes.cpu_s(parts[name].process.pid) for name in names if name in parts}
+        found["EC2"] = processes.cpu_s(self._made.ec2.pid or 0)
+        found["controllers"] = sum(each.cpu_s() for each in self._controllers)
+        found["webhook"] = self._webhook.cpu_s() if self._webhook else 0.0
+        return found
+
+    def _close(self, cpu: dict[str, float]) -> None:
+        found, crowd = self.found, self._crowd
+        found.cpu_s = {
+            name: now_s if name == "kube-apiserver" else now_s - cpu.get(name, 0.0)
+            for name, now_s in self._cpu().items()
+        }  # the API server is a new process since its outage
+        report = self._made.ec2.report()
+        found.calls, found.throttled = report["calls"], report["throttled"]
+        found.took_s, found.ended = crowd.took_s, crowd.ended
+        found.replaced, found.restarted = crowd.replaced, crowd.restarted
+        kept = [*self._controllers, *([self._webhook] if self._webhook else [])]
+        found.starts = {each.name: each.starts for each in kept}
+        found.errors = list(crowd.errors)
+        for each in kept:
+            found.errors += [f"{each.name}: {line[:200]}" for line in each.complaints()]
+
+
+def _waits(life: Life) -> str:
+    on = f" from {life.node}" if life.node else ""
+    return f"{life.key} waits to be {life.waits_for}{on}: {_since(life.since_s)}"
+
+
+def _since(began_s: float) -> str:
+    return f"{time.monotonic() - began_s:.0f} s"
