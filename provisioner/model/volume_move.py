@@ -389,6 +389,14 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         )
 
     @property
+    def is_to_be_read(self) -> bool:
+        """Whether what its controller does next may be bound to no version of it.
+
+        Pods are stopped although it was aborted, or an old volume let go although it was deleted.
+        """
+        return self.told.phase in ENDS or (self.told.phase == Phase.HELD and self.stops_pods)
+
+    @property
     def scales_down(self) -> bool:
         """Whether its controller scales the owners of the pods down, and back."""
         return self.spec.consumers.policy is StopPolicy.SCALE_DOWN

@@ -9,6 +9,7 @@ import msgspec
 from provisioner.controller.moving.phase_rules import Use
 from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.model.document import Document
+from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import Phase, VolumeMove
 from provisioner.model.workload import Workload
@@ -44,8 +45,10 @@ class FakeRecord:
     async def try_volume_object(self, _: VolumeMove) -> None:
         pass
 
-    async def retain(self, found: PersistentVolume) -> None:
+    async def retain(self, found: PersistentVolume) -> PersistentVolume:
         self.retained.append(found.reclaim_policy)
+        notes = {**found.annotations, POLICY_BEFORE_MOVE: found.reclaim_policy}
+        return a_pv(found.phase, "Retain", **notes)
 
     async def let_go(self, _: VolumeMove, found: Any, policy: str = "") -> None:
         self.let_go_with.append(policy)
@@ -54,8 +57,15 @@ class FakeRecord:
     async def remove_volume_object(self, found: PersistentVolume) -> None:
         self.removed.append(found.name)
 
-    async def hold(self, _: VolumeMove, found: PersistentVolume, __: str) -> None:
+    async def known_volume(self, _: VolumeMove, name: str) -> PersistentVolume | None:
+        return await self.persistent_volume(name)
+
+    async def known_claim(self, move: VolumeMove) -> Document | None:
+        return await self.claim(move)
+
+    async def hold(self, _: VolumeMove, found: PersistentVolume, __: str) -> PersistentVolume:
         self.held.append(found.name)
+        return found
 
     async def create_volume_object(self, body: Any) -> None:
         self.created.append(body)

@@ -46,6 +46,7 @@ class MoveVolumes:
         # Of these it is certain that no request was sent that this process does not know.
         self._certain: set[str] = set()
         self._looking_since_s: dict[str, float] = {}
+        self._shown: dict[str, Volume] = {}  # as EC2 showed it when its object was made
         self._creations = Creations(
             services,
             objects=Objects(self._is_going, self._body, self._conflict),
@@ -66,9 +67,19 @@ class MoveVolumes:
     def forget(self, uid: str) -> None:
         """The move has ended."""
         self._bodies.pop(uid, None)
+        self._shown.pop(uid, None)
         self._certain.discard(uid)
         self._looking_since_s.pop(uid, None)
         self._creations.forget(uid)
+
+    def is_under_way(self, uid: str) -> bool:
+        """Whether this process makes it, so that its PersistentVolume cannot be there yet."""
+        return uid in self._certain or uid in self._creations.attempts
+
+    def shown(self, uid: str, volume_id: str) -> Volume | None:
+        """The new volume as EC2 has shown it to this process once it was ready."""
+        found = self._shown.get(uid)
+        return found if found is not None and found.volume_id == volume_id else None
 
     def missing_for_s(self, uid: str) -> float:
         """For how long the new PersistentVolume of a move has been seen to be missing."""
@@ -138,6 +149,7 @@ class MoveVolumes:
         return move is None or move.told.phase not in ABORTABLE
 
     def _body(self, plan: Plan, volume: Volume) -> Mapping[str, Any]:
+        self._shown[plan.claim.uid] = volume
         return plan_rules.with_volume(dict(self._bodies[plan.claim.uid]), volume)
 
     def _conflict(self, found: PersistentVolume, _: Plan, volume: Volume) -> StorageError | None:

@@ -1,8 +1,9 @@
 """Moving: carry VolumeMoves on, one phase after the other.
 
-Each pass reads the move, its claim and both PersistentVolumes from the API server, decides by
-``plan_rules`` and ``phase_rules``, and acts. What a phase needs is written before it begins, so
-that any process can go on; moves are few, and caches are only asked for what wakes them.
+Each pass looks at the move, its claim and both PersistentVolumes, decides by ``plan_rules`` and
+``phase_rules``, and acts. What a phase needs is written before it begins, so that any process can
+go on. Caches are enough to wait, and for a write to the very version that they show; what undoes a
+move, stops pods, or takes the claim one step away from its old volume is read first.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from provisioner.controller.moving.pods import consumer_rules
 from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.restarts import Restarts
-from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.record import MoveRecord, broken
 from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots, lost, waiting
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming.flow import Warming
@@ -33,7 +34,6 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled
-from provisioner.model.document import Document
 from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import HELD_FOR_MOVE
@@ -53,15 +53,15 @@ class Mover:
     """The flow of moves. Keys are UIDs: a move that is created again under its name is another."""
 
     def __init__(self, services: Services) -> None:
-        self._services = services
+        self._services, self._driver = services, services.settings.driver
         self._caches = services.caches
-        self._driver = services.settings.driver
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
         self._copier = Copier(services, self._record)
         self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
+        self._used: set[str] = set()  # moves whose claim pods used when it was last looked at
         self._snapshots = MoveSnapshots(services, self.queue.add)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
         self._ending = MoveEnding(
@@ -106,6 +106,8 @@ class Mover:
     def _changed(self, old: VolumeMove | None, new: VolumeMove | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self._ending.forget(old.uid)
+            self._record.doubt(old.uid)
+            self._used.discard(old.uid)
         if new is not None and (old is None or _is_news(old, new)):
             self.queue.add(new.uid)
         if old is not None and new is not None and new.spec.moved_with:
@@ -122,7 +124,8 @@ class Mover:
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         changed = new or old
-        if changed is not None:
+        is_ending = new is not None and new.deleting  # it wakes when it is gone
+        if changed is not None and not is_ending:
             for move in self._caches.moves.keyed("claim", changed.key):
                 if move.told.phase == Phase.SWAPPING:
                     self.queue.add(move.uid)
@@ -141,23 +144,36 @@ class Mover:
     async def reconcile(self, uid: str) -> Next:
         """Carry one move on as far as it goes now."""
         try:
-            following: Next = AGAIN
-            while following == AGAIN:
-                following = await self._pass(uid)
+            return await self._go_on(uid)
         except KubeError as error:
+            self._record.doubt(uid)
             if error.reason not in CHANGED_MEANWHILE:
                 await self._tell(uid, error)
                 raise
-            return Later(LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
         except StorageError as error:
+            self._record.doubt(uid)
             await self._tell(uid, error)
             raise
-        return following
+        return Later(LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
 
-    async def _pass(self, uid: str) -> Next:
-        move = await self._record.move(uid)
-        if move is None:
-            return SETTLED
+    async def _go_on(self, uid: str) -> Next:
+        """One pass after the other; what was only known and is not so any more is read at once."""
+        following: Next = AGAIN
+        move = await self._record.known_move(uid)
+        while move is not None and following == AGAIN:
+            try:
+                following = await self._pass(move)
+            except KubeError as error:
+                if error.reason not in CHANGED_MEANWHILE or not self._record.is_trusted(uid):
+                    raise
+                self._record.doubt(uid)
+                move = await self._record.known_move(uid)
+                continue
+            self._record.trust(uid)
+            move = self._record.written_move(uid)
+        return SETTLED if move is None else following
+
+    async def _pass(self, move: VolumeMove) -> Next:
         bind_contextvars(move=move.key, claim=move.claim_key)
         phase = move.phase
         if move.told.source is not None and move.told.source.driver != self._driver:
@@ -209,17 +225,21 @@ class Mover:
         return await self._abort(move, done) if isinstance(done, phase_rules.Undo) else done
 
     async def _hold(self, move: VolumeMove) -> Next:
-        source = move.source
-        broken = phase_rules.broken(source, await self._record.claim(move))
-        old = await self._record.persistent_volume(source.persistent_volume)
-        if broken is not None or old is None:
-            return await self._abort(move, broken or phase_rules.Undo("its volume is gone"))
+        why = await broken(self._record, move)
+        old = await self._record.known_volume(move, move.source.persistent_volume)
+        if why is not None or old is None:
+            return await self._abort(move, why or phase_rules.Undo("its volume is gone"))
         if move.restarts and phase_age_s(move) < _HEARD_S:
             return Later(_HEARD_S)
         held = await self._hold_kept(move, old) or await self._stop_before_swap(move)
         if held is not None:
             return held
-        step = phase_rules.next_held_step(move, await self._in_use(move, old))
+        old = await self._held_volume(move, old)
+        if old is None:
+            return await self._abort(move, phase_rules.Undo("its volume is gone"))
+        seen = await self._in_use(move, old)
+        (self._used.add if seen.uses else self._used.discard)(move.uid)
+        step = phase_rules.next_held_step(move, seen)
         match step:
             case phase_rules.Hold():
                 await self._record.hold(move, old, self._driver)
@@ -243,6 +263,19 @@ class Mover:
             case _:
                 assert_never(step)
         return await self._wait(move, message)
+
+    async def _held_volume(
+        self, move: VolumeMove, old: PersistentVolume
+    ) -> PersistentVolume | None:
+        """The old PersistentVolume as it is now, held if nobody seems to use it; None: it is gone.
+
+        So one look at who uses it is enough: the one after the hold, which decides.
+        """
+        if _is_held(move, old) or not move.copies or move.uid in self._used:
+            return await self._record.persistent_volume(old.name)
+        if await self._record.is_to_be_attached(old):
+            return old
+        return await self._record.hold(move, old, self._driver)
 
     async def _hold_kept(self, move: VolumeMove, newer: PersistentVolume) -> Next | None:
         """Have the volume that a move goes back to stay as it is; None once it does."""
@@ -310,25 +343,36 @@ class Mover:
         """The claim was there after the old PersistentVolume had Retain.
 
         So whoever deletes the claim in Swapping does not have the volume deleted.
+        ``old`` is only known: it is written, or read again.
         """
-        claim = await self._record.claim(move)
-        broken = phase_rules.broken(move.source, claim)
-        if broken is not None or claim is None:
-            return await self._abort(move, broken or phase_rules.Undo("the claim is gone"))
         waits = await self._wait_for_others(move)
         if waits is not None:
             return waits
-        if old.reclaim_policy != "Retain" and phase_rules.is_kept(move, old):
-            await self._record.retain(old)
-            return AGAIN
+        kept = await self._kept(move, old)
+        why = freshness_rules.outdated(move, kept, self._driver) if move.copies else None
+        if kept is None or why is not None:
+            return await self._abort(move, phase_rules.Undo(why or "its volume is gone"))
+        claim = await self._record.claim(move)
+        undo = phase_rules.broken(move.source, claim)
+        if undo is not None or claim is None:
+            return await self._abort(move, undo or phase_rules.Undo("the claim is gone"))
         record = phase_rules.record(claim)
         if not await self._record.may_create_claim(move, record):
             return await self._wait(
                 move, "its namespace is being deleted: the claim stays as it is"
             )
-        source = msgspec.to_builtins(phase_rules.at_swap(move.source, old))
+        source = msgspec.to_builtins(phase_rules.at_swap(move.source, kept))
         await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
         return AGAIN
+
+    async def _kept(self, move: VolumeMove, old: PersistentVolume) -> PersistentVolume | None:
+        """The old PersistentVolume as it is now, with Retain; None if it is gone."""
+        if old.reclaim_policy != "Retain" and phase_rules.is_kept(move, old):
+            return await self._record.retain(old)
+        found = await self._record.persistent_volume(old.name)
+        if found is None or found.reclaim_policy == "Retain":
+            return found
+        return await self._record.retain(found) if phase_rules.is_kept(move, found) else found
 
     async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
         await self._record.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
@@ -336,17 +380,22 @@ class Mover:
 
     async def _broken(self, move: VolumeMove) -> phase_rules.Undo | None:
         """Why a copy is not worth going on with."""
-        source = move.source
-        old = await self._record.persistent_volume(source.persistent_volume)
+        undo = await broken(self._record, move)
+        if undo is not None:
+            return undo
+        name = move.source.persistent_volume
+        old = await self._record.known_volume(move, name)
         why = freshness_rules.outdated(move, old, self._driver)
-        claim = await self._record.claim(move)
-        return phase_rules.broken(source, claim) or (phase_rules.Undo(why) if why else None)
+        if why is not None:
+            old = await self._record.persistent_volume(name)
+            why = freshness_rules.outdated(move, old, self._driver)
+        return phase_rules.Undo(why) if why else None
 
     async def _take_snapshot(self, move: VolumeMove) -> Next:
         source = move.source
-        broken = await self._broken(move)
-        if broken is not None:
-            return await self._abort(move, broken)
+        undo = await self._broken(move)
+        if undo is not None:
+            return await self._abort(move, undo)
         snapshot_id = move.told.snapshot
         if not snapshot_id:
             taken = await self._snapshots.take(move, source)
@@ -371,16 +420,19 @@ class Mover:
         return AGAIN
 
     async def _create(self, move: VolumeMove) -> Next:
-        source, request = move.source, request_of(move, move.told.snapshot)
-        broken = await self._broken(move)
-        if broken is not None:
-            return await self._abort(move, broken)
-        new = await self._record.persistent_volume(move.persistent_volume_name)
+        request = request_of(move, move.told.snapshot)
+        undo = await self._broken(move)
+        if undo is not None:
+            return await self._abort(move, undo)
+        new = None
+        if not self._volumes.is_under_way(move.uid):
+            new = await self._record.known_volume(move, move.persistent_volume_name)
         if new is None:
             done = await self._volumes.advance(move, request)
             return AGAIN if isinstance(done, Settled) else done
         volume_id = new.volume_id(self._driver) or ""
-        made = await self._services.volume_reads.volume(volume_id)
+        made = self._volumes.shown(move.uid, volume_id)
+        made = made or await self._services.volume_reads.volume(volume_id)
         if made is None:
             raise StorageError(Reason.VOLUME_NOT_FOUND, f"EC2 does not show volume {volume_id}")
         wrong = phase_rules.unlike(request, made)
@@ -389,21 +441,20 @@ class Mover:
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
-        old = await self._record.persistent_volume(source.persistent_volume)
-        outdated = freshness_rules.outdated(move, old, self._driver)
-        if old is None or outdated:
-            return await self._abort(move, phase_rules.Undo(outdated or "its volume is gone"))
         if move.copies_files:
             await self._record.advance(move, Phase.COPYING, volume=volume_id)
             self._copier.begin(move.uid)
             return AGAIN
+        old = await self._record.known_volume(move, move.source.persistent_volume)
+        if old is None:
+            return await self._abort(move, phase_rules.Undo("its volume is gone"))
         return await self._begin_swap(move, old, volume=volume_id)
 
     async def _copy(self, move: VolumeMove) -> Next:
         """Have a pod copy the files; whoever uses the claim meanwhile has it thrown away."""
-        broken = await self._broken(move)
-        if broken is not None:
-            return await self._abort(move, broken)
+        undo = await self._broken(move)
+        if undo is not None:
+            return await self._abort(move, undo)
         old = await self._record.persistent_volume(move.source.persistent_volume)
         if old is None:
             return await self._abort(move, phase_rules.Undo("its volume is gone"))
@@ -439,22 +490,26 @@ class Mover:
     # -- the swap: it goes on to its end
 
     async def _swap(self, move: VolumeMove) -> Next:
-        source = move.source
-        old = await self._record.persistent_volume(source.persistent_volume)
-        claim, uses = await self._record.claim(move), await self._record.uses(move)
+        claim = await self._record.known_claim(move)
+        if claim is not None and not phase_rules.is_enough(move, claim):
+            claim = await self._record.claim(move)
+        uses = await self._record.uses(move) if phase_rules.waits_for_pods(move, claim) else ()
         new = made = None
         if not move.copies or phase_rules.waits_to_be_bound(move, claim):
-            new = await self._record.persistent_volume(move.persistent_volume_name)
+            new = await self._record.known_volume(move, move.persistent_volume_name)
             if new is None and move.copies:
                 made = await self._services.volume_reads.volume(move.told.volume)
+        old = await self._record.known_volume(move, move.source.persistent_volume)
         step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
+        if freshness_rules.may_lose(step):
+            old = await self._record.persistent_volume(move.source.persistent_volume)
+            step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
         safe = await self._guarded(move, step, claim, old)
         match safe:
             case freshness_rules.TurnBack(message=message):
                 return await self._turn_back(move, claim, message)
             case phase_rules.Await(message=message):
-                in_the_way = uses if phase_rules.keeps_pods_away(move, claim) else ()
-                return await self._wait_for_swap(move, in_the_way, message)
+                return await self._wait_for_swap(move, uses, message)
             case phase_rules.Swapped():
                 await self._record.advance(move, Phase.CLEANING)
             case phase_rules.Retain():
@@ -463,20 +518,20 @@ class Mover:
             case phase_rules.Introduce():
                 return await self._introduce(move, made)
             case _:
-                await self._exchange(move, safe, claim)
+                return await self._exchange(move, safe)
         return AGAIN
 
     async def _guarded(
         self,
         move: VolumeMove,
         step: phase_rules.SwapStep,
-        claim: Document | None,
+        claim: phase_rules.SeenClaim | None,
         old: PersistentVolume | None,
     ) -> phase_rules.SwapStep | freshness_rules.TurnBack:
         """EC2 may say for a while that it does not know a volume which it has just shown."""
         made = None
         if freshness_rules.may_lose(step):
-            new = await self._record.persistent_volume(move.persistent_volume_name)
+            new = await self._record.known_volume(move, move.persistent_volume_name)
             restored = new.volume_id(self._driver) if new is not None else None
             volume_id = restored or move.told.volume
             made = await self._services.volume_reads.volume(volume_id)
@@ -494,7 +549,9 @@ class Mover:
         found = self._caches.attachments.keyed("persistent_volume", name)
         return [each.spec.node_name for each in found]
 
-    async def _turn_back(self, move: VolumeMove, claim: Document | None, message: str) -> Next:
+    async def _turn_back(
+        self, move: VolumeMove, claim: phase_rules.SeenClaim | None, message: str
+    ) -> Next:
         if claim is not None and claim.uid == move.source.claim_uid:
             await self._record.keep_claim(move, claim)
         return await self._abort(move, phase_rules.Undo(message))
@@ -521,25 +578,26 @@ class Mover:
             return AGAIN
         return await self._wait(move, stopped.message if stopped is not None else message)
 
-    async def _exchange(
-        self, move: VolumeMove, step: phase_rules.ClaimStep, claim: Document | None
-    ) -> None:
-        """What is done to the claim itself."""
+    async def _exchange(self, move: VolumeMove, step: phase_rules.ClaimStep) -> Next:
+        """What is done to the claim itself; its end, and its binding, wake the move."""
         match step:
             case phase_rules.Record():
-                if claim is not None:
+                claim = await self._record.claim(move)
+                if claim is not None and claim.uid == move.source.claim_uid:
                     await self._record.write(move, {"claim": phase_rules.record(claim)})
             case (
                 phase_rules.Remove(uid=uid, resource_version=version)
                 | phase_rules.RemoveEmpty(uid=uid, resource_version=version)
             ):
                 await self._record.remove_claim(move, uid, version)
+                return Later(LOOK_AGAIN_S)
             case phase_rules.Recreate():
                 if not await self._record.create_claim(move):
                     text = "its namespace is being deleted: the claim is not created again"
                     await self._record.advance(move, Phase.CLEANING, text)
             case _:
                 assert_never(step)
+        return AGAIN
 
 
 def _is_held(move: VolumeMove, old: PersistentVolume) -> bool:

@@ -11,9 +11,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from provisioner.controller.moving.phase_rules import Await, Recreate, Remove, SwapStep
+from provisioner.controller.moving.phase_rules import (
+    Await,
+    Recreate,
+    Remove,
+    SeenClaim,
+    SwapStep,
+    volume_name,
+)
 from provisioner.model.claim import BIND_COMPLETED
-from provisioner.model.document import Document
 from provisioner.model.names import ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume import Volume, VolumeState
@@ -66,7 +72,7 @@ def is_there(made: Volume | None) -> bool:
 def guarded(
     move: VolumeMove,
     step: SwapStep,
-    claim: Document | None,
+    claim: SeenClaim | None,
     old: PersistentVolume | None,
     *,
     made: Volume | None,
@@ -125,11 +131,11 @@ def may_lose(step: SwapStep) -> bool:
     return isinstance(step, Remove | Recreate)
 
 
-def _has_old_volume_again(move: VolumeMove, claim: Document | None) -> bool:
+def _has_old_volume_again(move: VolumeMove, claim: SeenClaim | None) -> bool:
     return (
         claim is not None
         and claim.uid != move.source.claim_uid
-        and claim.spec.get("volumeName") == move.source.persistent_volume
+        and volume_name(claim) == move.source.persistent_volume
         and BIND_COMPLETED in claim.annotations
         and not claim.deleting
     )

@@ -21,6 +21,7 @@ from provisioner.model.claim import (
     MIGRATED_TO,
     SELECTED_NODE,
     STORAGE_PROVISIONER,
+    Claim,
 )
 from provisioner.model.document import Document
 from provisioner.model.names import (
@@ -37,6 +38,8 @@ from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
 from provisioner.model.volume_move import ENDS, MoveSource, Phase, VolumeMove
 
 Json = dict[str, Any]
+# A claim as a cache has it, or with all of its spec; only the latter can be recorded.
+SeenClaim = Claim | Document
 # What others have written about the binding that ends, and about where the old volume was made.
 _OF_THE_OLD = frozenset(
     {
@@ -129,11 +132,18 @@ def may_be_attached(attachment: Attachment) -> bool:
     return attachment.attached or bool(recorded or attachment.finalizers)
 
 
-def broken(source: MoveSource, claim: Document | None) -> Undo | None:
+def volume_name(claim: SeenClaim) -> str:
+    """Which PersistentVolume a claim names, "" if none."""
+    if isinstance(claim, Claim):
+        return claim.spec.volume_name
+    return claim.spec.get("volumeName") or ""
+
+
+def broken(source: MoveSource, claim: SeenClaim | None) -> Undo | None:
     """Whether the claim is not any more what was planned for: then its volume is left alone."""
     if claim is None or claim.uid != source.claim_uid or claim.deleting:
         return Undo("the claim was deleted or replaced by somebody else, so the move is undone")
-    if claim.spec.get("volumeName") != source.persistent_volume:
+    if volume_name(claim) != source.persistent_volume:
         return Undo("the claim is bound to another PersistentVolume by now")
     return None
 
@@ -289,7 +299,7 @@ SwapStep = Retain | Introduce | ClaimStep | Await | Swapped
 def next_swap_step(
     move: VolumeMove,
     old: PersistentVolume | None,
-    claim: Document | None,
+    claim: SeenClaim | None,
     uses: Sequence[Use],
     new: PersistentVolume | None = None,
     *,
@@ -318,7 +328,20 @@ def next_swap_step(
     return _of_another(move, claim, new, made)
 
 
-def _is_news(move: VolumeMove, claim: Document) -> bool:
+def is_enough(move: VolumeMove, claim: SeenClaim) -> bool:
+    """Whether the next step of the swap may go by a claim that is only known.
+
+    The old one is deleted in the very version that was recorded; one that has, or waits for, the
+    new PersistentVolume is not touched. Everything else is read first.
+    """
+    if isinstance(claim, Document):
+        return True
+    if claim.uid == move.source.claim_uid:
+        return claim.deleting or not _is_news(move, claim)
+    return volume_name(claim) == move.persistent_volume_name and not claim.deleting
+
+
+def _is_news(move: VolumeMove, claim: SeenClaim) -> bool:
     return not claim.deleting and recorded_version(move) != claim.metadata.resource_version
 
 
@@ -345,7 +368,7 @@ def _introduced(
     return None
 
 
-def _removed(claim: Document, uses: Sequence[Use]) -> Remove | Await:
+def _removed(claim: SeenClaim, uses: Sequence[Use]) -> Remove | Await:
     if claim.deleting:
         return _awaiting_end(uses)
     return Remove(claim.uid, claim.metadata.resource_version)
@@ -359,9 +382,9 @@ def _awaiting_end(uses: Sequence[Use]) -> Await:
 
 
 def _of_another(
-    move: VolumeMove, claim: Document, new: PersistentVolume | None, made: Volume | None
+    move: VolumeMove, claim: SeenClaim, new: PersistentVolume | None, made: Volume | None
 ) -> SwapStep:
-    named = claim.spec.get("volumeName") or ""
+    named = volume_name(claim)
     if named == move.persistent_volume_name:
         if claim.deleting:
             return Await("the claim was deleted again, before it was bound")
@@ -377,9 +400,9 @@ def _of_another(
     )
 
 
-def waits_to_be_bound(move: VolumeMove, claim: Document | None) -> bool:
+def waits_to_be_bound(move: VolumeMove, claim: SeenClaim | None) -> bool:
     """Whether the claim names the new PersistentVolume, and has not got it yet."""
-    named = claim is not None and claim.spec.get("volumeName") == move.persistent_volume_name
+    named = claim is not None and volume_name(claim) == move.persistent_volume_name
     return named and claim is not None and BIND_COMPLETED not in claim.annotations
 
 
@@ -409,9 +432,14 @@ def _binding(
     )
 
 
-def keeps_pods_away(move: VolumeMove, claim: Document | None) -> bool:
+def keeps_pods_away(move: VolumeMove, claim: SeenClaim | None) -> bool:
     """Whether pods are in the way of the swap: they have another claim than the one to come."""
-    return claim is not None and claim.spec.get("volumeName") != move.persistent_volume_name
+    return claim is not None and volume_name(claim) != move.persistent_volume_name
+
+
+def waits_for_pods(move: VolumeMove, claim: SeenClaim | None) -> bool:
+    """Whether a claim is to go, and does not while pods use it."""
+    return claim is not None and claim.deleting and keeps_pods_away(move, claim)
 
 
 def record(claim: Document) -> str:

@@ -93,10 +93,10 @@ class Planning:
         client, namespace = self._services.client, move.metadata.namespace
         claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
         name = claim.spec.volume_name if claim is not None else ""
-        found = await self._record.persistent_volume(name)
+        document = await self._record.volume_document(name)
+        found = await self._record.volume_like(document)
         volume_id = self._volume_id(found)
         volume = await self._services.volume_reads.volume(volume_id) if volume_id else None
-        document = await self._record.volume_document(name)
         kept = await self._going_back.look(move)
         class_name = plan_rules.target_class_name(move, claim)
         if kept is not None:
@@ -121,7 +121,7 @@ class Planning:
             consumers=await self._consumers.look(pods),
             namesakes={each.name for each in named} - {name} if volume_id else (),
             copy_refused=await self._copier.why_not(move, document, volume),
-            autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items,
+            autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items if pods else (),
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
             pods=pods,
             companions=await self._companions.of_pods(move, pods, zone),

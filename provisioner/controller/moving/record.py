@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from provisioner.controller.moving import freshness_rules, phase_rules
-from provisioner.controller.moving.phase_rules import Use
+from provisioner.controller.moving.phase_rules import SeenClaim, Undo, Use
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find, patch_status
 from provisioner.kube.events import Regarding
@@ -30,6 +30,8 @@ Json = dict[str, Any]
 CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
 VOLUME_DOCUMENTS = Resource("", "v1", PERSISTENT_VOLUMES.plural, PERSISTENT_VOLUMES.kind, Document)
 _ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
+# Of these there is an event, whatever they say: pods stop, and the move cannot be aborted any more.
+_TOLD = frozenset({Phase.HELD, Phase.SWAPPING})
 
 log = structlog.get_logger(__name__)
 
@@ -59,13 +61,63 @@ def _exactly(found: PersistentVolume) -> Json:
     return {"uid": found.uid, "resourceVersion": found.metadata.resource_version}
 
 
+async def broken(record: "MoveRecord", move: VolumeMove) -> Undo | None:
+    """Whether the claim is not any more what was planned for; see ``phase_rules.broken``.
+
+    Raises:
+        KubeError: it cannot be read.
+    """
+    why = phase_rules.broken(move.source, await record.known_claim(move))
+    return why and phase_rules.broken(move.source, await record.claim(move))
+
+
 class MoveRecord:
-    """Reads objects as the API server has them now, and writes them. All raise ``KubeError``."""
+    """Reads objects as the API server has them now, and writes them. All raise ``KubeError``.
+
+    What is ``known`` comes from the caches, which may be an hour old, but have all that this
+    process has written. It is enough to find that nothing is to be done, and for a write that is
+    bound to the very version; what it shows to be missing or changed is read before it is believed.
+    After a failure, such as a lost reply or a conflict, a move is in ``doubt``: then all is read.
+    """
 
     def __init__(self, services: Services) -> None:
         self._client = services.client
         self._caches = services.caches
         self._events = services.events
+        self._trusted: set[str] = set()  # moves that are not in doubt
+
+    def trust(self, uid: str) -> None:
+        """A pass over a move has gone well: caches will do for the next one."""
+        self._trusted.add(uid)
+
+    def is_trusted(self, uid: str) -> bool:
+        """Whether a move is in no doubt."""
+        return uid in self._trusted
+
+    def doubt(self, uid: str) -> None:
+        """Have all that concerns a move read anew, until it is trusted again."""
+        self._trusted.discard(uid)
+
+    async def known_move(self, uid: str) -> VolumeMove | None:
+        """The move; as it is now if it is in doubt, or if what follows is bound to no version."""
+        known = self._caches.move(uid)
+        if known is None or (uid in self._trusted and not known.is_to_be_read):
+            return known
+        return await self.move(uid)
+
+    def written_move(self, uid: str) -> VolumeMove | None:
+        """The move as it was read or written last, or newer."""
+        return self._caches.move(uid)
+
+    async def known_claim(self, move: VolumeMove) -> SeenClaim | None:
+        """Whatever has the name of the move's claim."""
+        known = self._caches.claims.get(move.claim_key) if move.uid in self._trusted else None
+        return known or await self.claim(move)
+
+    async def known_volume(self, move: VolumeMove, name: str) -> PersistentVolume | None:
+        """A PersistentVolume."""
+        known = self._caches.persistent_volumes.get(name) if move.uid in self._trusted else None
+        return known or await self.persistent_volume(name)
 
     async def move(self, uid: str) -> VolumeMove | None:
         """The move, as it is now."""
@@ -73,7 +125,10 @@ class MoveRecord:
         if cached is None:
             return None
         found = await find(self._client, VOLUME_MOVES, cached.name, cached.metadata.namespace)
-        return found if found is not None and found.uid == uid else None
+        if found is None or found.uid != uid:
+            return None
+        self._caches.moves.observe(found)
+        return found
 
     async def claim(self, move: VolumeMove) -> Document | None:
         """Whatever has the name of the move's claim."""
@@ -84,6 +139,16 @@ class MoveRecord:
     async def volume_document(self, name: str) -> Document | None:
         """A PersistentVolume, with all of its spec."""
         return await find(self._client, VOLUME_DOCUMENTS, name) if name else None
+
+    async def volume_like(self, document: Document | None) -> PersistentVolume | None:
+        """The same PersistentVolume with its status, in the same version or a newer one."""
+        if document is None:
+            return None
+        known = self._caches.persistent_volumes.get(document.name)
+        version = document.metadata.resource_version
+        if known is not None and known.metadata.resource_version == version:
+            return known
+        return await self.persistent_volume(document.name)
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         """A PersistentVolume."""
@@ -113,12 +178,13 @@ class MoveRecord:
         status = {"phase": phase, "message": message, "phaseSince": since, **fields}
         written = await self.write(move, status)
         log.info("move", phase=phase.value, message=message)
-        self._events.record(
-            self.regarding(move),
-            warning=phase in (Phase.REFUSED, Phase.ABORTING),
-            reason=f"Move{phase.value}",
-            message=message or f"claim {move.claim_key}: {phase.value}",
-        )
+        if message or phase in _TOLD:
+            self._events.record(
+                self.regarding(move),
+                warning=phase in (Phase.REFUSED, Phase.ABORTING),
+                reason=f"Move{phase.value}",
+                message=message or f"claim {move.claim_key}: {phase.value}",
+            )
         return written
 
     async def tell(self, move: VolumeMove, message: str, **fields: Any) -> VolumeMove:
@@ -176,10 +242,12 @@ class MoveRecord:
         self._caches.moves.observe(written)
         return written
 
-    async def hold(self, move: VolumeMove, found: PersistentVolume, driver: str) -> None:
+    async def hold(
+        self, move: VolumeMove, found: PersistentVolume, driver: str
+    ) -> PersistentVolume:
         """Have a volume attached nowhere; the flow of attachments reads it from our cache."""
         metadata = _exactly(found) | freshness_rules.held(found, move, driver)
-        await self._patch_volume(found, {"metadata": metadata})
+        return await self._patch_volume(found, {"metadata": metadata})
 
     async def let_go(
         self, move: VolumeMove, found: PersistentVolume | None, policy: str = ""
@@ -208,23 +276,24 @@ class MoveRecord:
         await self._caches.certain(self._caches.attachments)
         return bool(self._caches.attachments.keyed("persistent_volume", found.name))
 
-    async def retain(self, found: PersistentVolume) -> None:
+    async def retain(self, found: PersistentVolume) -> PersistentVolume:
         """Set Retain, and note in the same write which policy it had; see ``let_go``."""
         notes = {POLICY_BEFORE_MOVE: found.reclaim_policy}
         spec = {"persistentVolumeReclaimPolicy": "Retain"}
         metadata = _exactly(found) | {"annotations": notes}
-        await self._patch_volume(found, {"metadata": metadata, "spec": spec})
+        return await self._patch_volume(found, {"metadata": metadata, "spec": spec})
 
     async def set_policy(self, found: PersistentVolume, policy: str) -> None:
         """Set the reclaim policy of the very PersistentVolume that was read."""
         spec = {"persistentVolumeReclaimPolicy": policy}
         await self._patch_volume(found, {"metadata": _exactly(found), "spec": spec})
 
-    async def _patch_volume(self, found: PersistentVolume, body: Json) -> None:
+    async def _patch_volume(self, found: PersistentVolume, body: Json) -> PersistentVolume:
         written = await self._client.patch(PERSISTENT_VOLUMES, found.name, body, kind=Patch.MERGE)
         self._caches.persistent_volumes.observe(written)
+        return written
 
-    async def keep_claim(self, move: VolumeMove, claim: Document) -> None:
+    async def keep_claim(self, move: VolumeMove, claim: SeenClaim) -> None:
         """Make it another version: a deletion that a process before us has sent comes too late."""
         meta = {"uid": claim.uid, "resourceVersion": claim.metadata.resource_version}
         body = {"metadata": meta | {"annotations": {LEFT_BY_MOVE: move.key}}}
@@ -234,15 +303,14 @@ class MoveRecord:
         )
 
     async def remove_claim(self, move: VolumeMove, uid: str, resource_version: str) -> None:
-        """Delete exactly this version of a claim."""
-        with suppress_gone():
-            await self._client.delete(
-                CLAIMS,
-                move.spec.claim_name,
-                namespace=move.metadata.namespace,
-                uid=uid,
-                resource_version=resource_version,
-            )
+        """Delete exactly this version of a claim; a conflict if there is another one by now."""
+        await self._client.delete(
+            CLAIMS,
+            move.spec.claim_name,
+            namespace=move.metadata.namespace,
+            uid=uid,
+            resource_version=resource_version,
+        )
 
     async def may_create_claim(self, move: VolumeMove, recorded: str) -> bool:
         """Ask the API server whether the claim could be created again; nothing is kept.

@@ -94,3 +94,27 @@ async def test_a_volume_that_is_never_shown_is_looked_for_for_a_minute(now_s: li
     assert not await undone(volumes)
     now_s[0] += CONSISTENCY_S
     assert await undone(volumes)
+
+
+def test_what_ec2_has_shown_is_told_of_the_very_volume_and_no_longer_than_its_move():
+    volumes = volumes_of(NewVolumes())
+    volumes._shown[MOVE.uid] = a_volume()
+    vars(volumes)["_creations"] = SimpleNamespace(forget=lambda _: None, attempts={})
+
+    assert volumes.shown(MOVE.uid, VOLUME) == a_volume()
+    assert volumes.shown(MOVE.uid, "vol-other") is None
+    volumes.forget(MOVE.uid)
+    assert volumes.shown(MOVE.uid, VOLUME) is None
+
+
+def test_a_persistent_volume_is_not_asked_for_while_this_process_makes_it():
+    volumes = volumes_of(NewVolumes())
+    attempts: dict[str, Any] = {}
+    vars(volumes)["_creations"] = SimpleNamespace(attempts=attempts)
+
+    assert not volumes.is_under_way(MOVE.uid)
+    volumes.begin(MOVE.uid)
+    assert volumes.is_under_way(MOVE.uid)
+    volumes._certain.clear()
+    attempts[MOVE.uid] = object()
+    assert volumes.is_under_way(MOVE.uid)

@@ -15,16 +15,19 @@ from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
+from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
-from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
 from tests.builders import DRIVER, VOLUME, a_volume
 from tests.controller.move_record import (
     OLD_PV,
     OLD_UID,
+    PAST,
     FakeCompanions,
     FakeOwner,
     FakeRecord,
@@ -73,7 +76,7 @@ def test_a_held_move_goes_on_at_once_when_its_volume_is_detached(
 
 
 async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():
-    mover, record = a_mover(None)
+    mover, record = a_mover(a_pv("Bound", "Retain", **HELD))
     record.found = a_claim()
 
     await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
@@ -95,19 +98,29 @@ async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volume
     assert (record.policies, record.removed) == ([], [])
 
 
+def seen_after_retain(record: FakeRecord) -> list[list[str]]:
+    """What had Retain each time the claim was read, and that nothing was written before."""
+    seen: list[list[str]] = []
+
+    async def claim(_: VolumeMove) -> Any:
+        assert record.written == []
+        seen.append(list(record.retained))
+        return record.found
+
+    record.claim = claim  # type: ignore[method-assign]
+    return seen
+
+
 async def test_a_volume_that_stays_has_retain_before_its_claim_is_exchanged():
     mover, record = a_mover(a_pv("Bound", "Delete"))
     record.found = a_claim()
-    move = a_done_move(keeps=True)
+    seen = seen_after_retain(record)
 
-    assert await mover._begin_swap_of_form(move, a_pv("Bound", "Delete")) == AGAIN
-    assert (record.retained, record.written) == (["Delete"], [])
+    await mover._begin_swap_of_form(a_done_move(keeps=True), a_pv("Bound", "Delete"))
 
-    noted = a_pv("Bound", **{POLICY_BEFORE_MOVE: "Delete"})
-    await mover._begin_swap_of_form(move, noted)
-
+    assert seen == [["Delete"]]
     (status,) = record.written
-    assert (record.retained, status["phase"]) == (["Delete"], Phase.SWAPPING)
+    assert status["phase"] == Phase.SWAPPING
     assert status["source"]["reclaimPolicy"] == "Delete"
     assert status["persistentVolume"]["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
 
@@ -265,19 +278,40 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
 
 
 async def test_a_copy_has_its_old_volume_kept_while_a_deletion_of_the_claim_still_aborts():
-    mover, record = a_mover(a_pv("Bound", "Delete"))
+    old = a_pv("Bound", "Delete", **HELD)
+    mover, record = a_mover(old)
     record.found, move = a_claim(), a_done_move(keeps=False)
+    seen = seen_after_retain(record)
 
-    await mover._begin_swap(move, a_pv("Bound", "Delete"), volume=VOLUME)
-    assert (record.retained, record.written) == (["Delete"], [])
-
-    noted = a_pv("Bound", **{POLICY_BEFORE_MOVE: "Delete"})
-    await mover._begin_swap(move, noted, volume=VOLUME)
+    await mover._begin_swap(move, old, volume=VOLUME)
+    assert seen == [["Delete"]]
     assert record.written[-1]["source"]["reclaimPolicy"] == "Delete"
 
-    record.found = None
-    await mover._begin_swap(move, noted, volume=VOLUME)
+    record.found, record.written = None, []
+    await mover._begin_swap(move, old, volume=VOLUME)
     assert record.written[-1]["phase"] == Phase.ABORTING
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_a_copy_is_not_swapped_if_its_old_volume_was_attached_since_whatever_is_known(
+    policy: str,
+):
+    """A cache did not show the attacher's finalizer; the write, or the read, does."""
+    touched = a_pv("Bound", policy, **HELD)
+    finalizers = [finalizer_of_attacher(DRIVER)]
+    meta = structs.replace(touched.metadata, finalizers=finalizers)
+    touched = structs.replace(touched, metadata=meta)
+    mover, record = a_mover(touched)
+    record.found = a_claim()
+
+    async def retain(_: PersistentVolume) -> PersistentVolume:
+        return touched
+
+    record.retain = retain  # type: ignore[assignment]
+    await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", policy, **HELD))
+
+    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
+    assert "another controller has attached" in record.written[0]["message"]
 
 
 async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_too_late():
@@ -304,11 +338,12 @@ async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
 
 
 async def test_the_swap_does_not_begin_in_a_namespace_that_is_being_deleted():
-    mover, record = a_mover(a_pv("Bound"))
+    old = a_pv("Bound", **HELD)
+    mover, record = a_mover(old)
     record.found, record.is_namespace_going = a_claim(), True
     move = in_phase(a_done_move(keeps=False), "Creating")
 
-    assert isinstance(await mover._begin_swap(move, a_pv("Bound"), volume=VOLUME), Later)
+    assert isinstance(await mover._begin_swap(move, old, volume=VOLUME), Later)
     assert [each["message"] for each in record.written] == [
         "its namespace is being deleted: the claim stays as it is"
     ]
@@ -396,7 +431,6 @@ async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late_unless_
         asked,
         status=structs.replace(asked.told, source=structs.replace(asked.source, driver=DRIVER)),
     )
-    record.move = lambda _: as_found(asked)  # type: ignore[attr-defined]
     passed: list[str] = []
 
     async def create(move: VolumeMove) -> Next:
@@ -404,10 +438,132 @@ async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late_unless_
         return SETTLED
 
     mover._passes = {Phase(phase): create}
-    await mover._pass("move-uid")
+    await mover._pass(asked)
 
     assert (passed == [phase]) is goes_on
     assert (Phase.ABORTING in [each.get("phase") for each in record.written]) is not goes_on
+
+
+# -- what is known, and what is read
+
+
+class FakePasses:
+    """Passes over a move: each fails as it is told, or succeeds."""
+
+    def __init__(self, move: VolumeMove, *failures: KubeError | None) -> None:
+        self.move, self.failures = move, list(failures)
+        self.trusted = True
+        self.passes: list[bool] = []
+
+    def is_trusted(self, _: str) -> bool:
+        return self.trusted
+
+    def trust(self, _: str) -> None:
+        self.trusted = True
+
+    def doubt(self, _: str) -> None:
+        self.trusted = False
+
+    async def known_move(self, _: str) -> VolumeMove | None:
+        return self.move
+
+    def written_move(self, _: str) -> VolumeMove | None:
+        return self.move
+
+    async def tell(self, *_: Any) -> None:
+        pass
+
+    async def take(self, _: VolumeMove) -> Next:
+        self.passes.append(self.trusted)
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+        return SETTLED
+
+
+def a_mover_of(passes: FakePasses) -> Mover:
+    mover = object.__new__(Mover)
+    mover._record = passes  # type: ignore[assignment]
+    mover._pass = passes.take  # type: ignore[assignment]
+    mover._tell = passes.tell  # type: ignore[assignment]
+    return mover
+
+
+async def test_after_a_conflict_with_what_was_only_known_all_is_read_at_once():
+    passes = FakePasses(a_done_move(keeps=False), KubeError(Reason.CONFLICT, "changed"))
+
+    assert await a_mover_of(passes).reconcile("move-uid") == SETTLED
+    assert passes.passes == [True, False]
+    assert passes.trusted
+
+
+async def test_after_a_conflict_with_what_was_read_it_waits():
+    conflict = KubeError(Reason.CONFLICT, "changed")
+    passes = FakePasses(a_done_move(keeps=False), conflict, conflict)
+
+    assert isinstance(await a_mover_of(passes).reconcile("move-uid"), Later)
+    assert passes.passes == [True, False]
+    assert not passes.trusted
+
+
+async def test_after_a_lost_reply_the_next_pass_reads_all():
+    lost = KubeError(Reason.TIMED_OUT, "no answer", outcome=Outcome.UNKNOWN)
+    passes = FakePasses(a_done_move(keeps=False), lost)
+
+    with pytest.raises(KubeError):
+        await a_mover_of(passes).reconcile("move-uid")
+    assert passes.passes == [True]
+    assert not passes.trusted
+
+
+@pytest.mark.parametrize(
+    ("wanted", "used", "held"), [(False, False, [OLD_PV]), (True, False, []), (False, True, [])]
+)
+async def test_a_volume_is_held_at_once_unless_somebody_seems_to_use_it(
+    *, wanted: bool, used: bool, held: list[str]
+):
+    mover, record = a_mover(a_pv("Bound"))
+    mover._used = {"move-uid"} if used else set()
+    record.is_wanted = wanted
+
+    assert await mover._held_volume(a_done_move(keeps=False), a_pv("Bound")) is not None
+    assert record.held == held
+
+
+async def test_the_old_volume_is_read_before_the_claim_is_deleted_whatever_is_known_of_it():
+    """A cache still shows it held; another controller has attached it since."""
+    touched = a_pv("Bound", **HELD)
+    meta = structs.replace(touched.metadata, finalizers=[finalizer_of_attacher(DRIVER)])
+    mover, record = a_mover_with(structs.replace(touched, metadata=meta), a_volume())
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
+
+    async def known(_: VolumeMove, name: str) -> PersistentVolume | None:
+        return a_pv("Bound", **HELD) if name == OLD_PV else None
+
+    record.known_volume = known  # type: ignore[method-assign]
+    await mover._swap(move)
+
+    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
+    assert record.kept == [OLD_UID]
+
+
+@pytest.mark.parametrize(("seen", "queued"), [("ending", []), ("gone", ["move-uid"])])
+def test_a_claim_wakes_the_swap_when_it_is_gone_and_not_when_it_is_to_go(
+    seen: str, queued: list[str]
+):
+    mover, _ = a_mover(None)
+    moves = {("claim", "shop/data"): [in_phase(a_done_move(keeps=False), "Swapping")]}
+    woken: list[str] = []
+    keyed = SimpleNamespace(keyed=lambda *key: moves.get(key, []))
+    mover._caches = SimpleNamespace(moves=keyed)  # type: ignore[assignment]
+    mover.queue = SimpleNamespace(add=woken.append)  # type: ignore[assignment]
+    meta = {"name": "data", "namespace": "shop", "deletionTimestamp": PAST}
+    ending = msgspec.convert({"metadata": meta}, Claim)
+
+    mover._claim_changed(ending, ending if seen == "ending" else None)
+
+    assert woken == queued
 
 
 @pytest.mark.parametrize(
@@ -439,7 +595,3 @@ def test_moves_that_go_together_do_not_wait_for_each_others_next_look(
     mover._changed(before, after)
 
     assert called == woken
-
-
-async def as_found(what: Any) -> Any:
-    return what

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.record import MoveRecord, broken
 from provisioner.kube.client import Patch
+from provisioner.model.claim import Claim
 from provisioner.model.document import Document
 from provisioner.model.names import (
     ATTACHED_BEFORE_MOVE,
@@ -149,3 +150,109 @@ async def test_the_pods_of_claims_that_are_moved_together_stop_together(
     move = msgspec.convert({"metadata": META, "spec": spec}, VolumeMove)
 
     assert [each.name for each in await record.pods(move)] == names
+
+
+# -- what is known, and what is read
+
+
+CLAIM_KEY = "shop/data"
+SOURCE = {"claimUID": "claim-uid", "persistentVolume": "pvc-old"}
+
+
+def a_claim(volume: str, kind: Any = Claim) -> Any:
+    meta = {"name": "data", "namespace": "shop", "uid": "claim-uid", "resourceVersion": "9"}
+    return msgspec.convert({"metadata": meta, "spec": {"volumeName": volume}}, kind)
+
+
+class FakeApi:
+    """An API server that counts what is read, and caches beside it."""
+
+    def __init__(self, move: VolumeMove, known: Claim | None) -> None:
+        self.found: dict[str, Any] = {
+            "to-csi": move,
+            "pvc-old": a_pv(),
+            "data": a_claim("pvc-old", Document),
+        }
+        self.read: list[str] = []
+        nothing = SimpleNamespace(observe=lambda _: None)
+        self.caches = SimpleNamespace(
+            move=lambda _: move,
+            moves=nothing,
+            claims=SimpleNamespace(get={CLAIM_KEY: known}.get),
+            persistent_volumes=SimpleNamespace(get={}.get, observe=lambda _: None),
+        )
+
+    async def get(self, _: Any, name: str, __: str = "") -> Any:
+        self.read.append(name)
+        return self.found[name]
+
+
+def a_reader(move: VolumeMove, known: Claim | None) -> tuple[MoveRecord, FakeApi]:
+    api = FakeApi(move, known)
+    services: Any = SimpleNamespace(client=api, caches=api.caches, events=None)
+    return MoveRecord(services), api
+
+
+def a_planned_move(phase: str, policy: str = "Wait") -> VolumeMove:
+    spec = {"claimName": "data", "consumers": {"policy": policy}}
+    status = {"phase": phase, "source": SOURCE}
+    return msgspec.convert({"metadata": META, "spec": spec, "status": status}, VolumeMove)
+
+
+async def test_a_move_is_read_once_and_again_after_a_failure():
+    record, api = a_reader(a_planned_move("Creating"), a_claim("pvc-old"))
+
+    await record.known_move("move-uid")
+    await record.known_claim(MOVE)
+    assert api.read == ["to-csi", "data"]
+
+    record.trust("move-uid")
+    await record.known_move("move-uid")
+    await record.known_claim(MOVE)
+    assert api.read == ["to-csi", "data"]
+
+    record.doubt("move-uid")
+    await record.known_move("move-uid")
+    await record.known_claim(MOVE)
+    assert api.read == ["to-csi", "data"] * 2
+
+
+@pytest.mark.parametrize(
+    ("phase", "policy", "is_read"),
+    [
+        ("Held", "Restart", True),
+        ("Held", "ScaleDown", True),
+        ("Held", "Wait", False),
+        ("Done", "Wait", True),
+        ("Swapping", "Wait", False),
+    ],
+)
+async def test_a_move_is_read_before_pods_are_stopped_and_before_its_old_volume_is_let_go(
+    phase: str, policy: str, *, is_read: bool
+):
+    record, api = a_reader(a_planned_move(phase, policy), None)
+    record.trust("move-uid")
+
+    await record.known_move("move-uid")
+
+    assert (api.read == ["to-csi"]) is is_read
+
+
+async def test_what_a_cache_lacks_is_read():
+    record, api = a_reader(a_planned_move("Creating"), None)
+    record.trust("move-uid")
+
+    assert await record.known_claim(MOVE) is not None
+    assert await record.known_volume(MOVE, "pvc-old") is not None
+    assert api.read == ["data", "pvc-old"]
+
+
+@pytest.mark.parametrize("volume", ["pvc-old", "pvc-other"])
+async def test_a_claim_that_seems_to_be_changed_is_read_before_its_move_is_undone(volume: str):
+    move = a_planned_move("Creating")
+    record, api = a_reader(move, a_claim("", Claim))
+    record.trust("move-uid")
+    api.found["data"] = a_claim(volume, Document)
+
+    assert (await broken(record, move) is None) is (volume == "pvc-old")
+    assert api.read == ["data"]

@@ -5,7 +5,7 @@ from typing import assert_never
 from provisioner.controller.moving import phase_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, now, passed_s
 from provisioner.controller.moving.phase_rules import Undo
-from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.record import MoveRecord, broken
 from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots, mark_of, waiting
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming import rules as warm_rules
@@ -38,9 +38,9 @@ class Warming:
     async def advance(self, move: VolumeMove) -> Next | Undo:
         """One step; or why the move is to be undone."""
         source, told = move.source, move.told
-        broken = phase_rules.broken(source, await self._record.claim(move))
-        if broken is not None:
-            return broken
+        why = await broken(self._record, move)
+        if why is not None:
+            return why
         sighting = self._snapshots.follow(move.uid, told.warm[-1]) if told.warm else None
         if told.warm and sighting is None:
             return Later(LOOK_AGAIN_S)
