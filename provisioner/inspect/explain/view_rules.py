@@ -246,6 +246,8 @@ class View:
         attachments: of the driver, on all nodes.
         claim_of: the claim of a PersistentVolume on a full node, by its name.
         move: for which the webhook holds the pod back; None if it does not, or it is gone.
+        serves_moves: whether the API server has the kind VolumeMove; True also if it does not say,
+            or was not asked.
         refusals: events in the namespace about objects that were refused, or came at last.
     """
 
@@ -268,6 +270,7 @@ class View:
     attachments: tuple[Attachment, ...] = ()
     claim_of: Mapping[str, str] = field(default_factory=dict)
     move: VolumeMove | None = None
+    serves_moves: bool = True
     refusals: tuple[Said, ...] = ()
 
     def read(self, plural: str) -> bool:

@@ -59,6 +59,11 @@ class Cluster:
             sorted({each.partition("/")[2] for each, _ in found if each.startswith(f"{group}/")})
         )
 
+    async def serves(self, resource: Resource[Any]) -> bool:
+        """Whether the API server has a kind; True also if it does not say."""
+        found = await self._once(("served",), self._served)
+        return not found or (resource.api_version, resource.plural) in found
+
     async def now(self) -> datetime:
         """The time by the API server's clock; by this machine's if it does not say."""
         try:

@@ -204,7 +204,11 @@ async def two_zones(place: Place) -> AsyncIterator[str]:
     "A VolumeMove holds the pod back, and no controller with `--volume-moves` works",
     "HeldForVolumeMove",
     section=Section.POD_PENDING,
-    words=("VolumeMove shop/data-to-b", "remove the gate by hand"),
+    words=(
+        "VolumeMove shop/data-to-b does not exist any more",
+        "their CustomResourceDefinition is not installed",
+        "remove the gate by hand",
+    ),
 )
 @asynccontextmanager
 async def held_back(place: Place) -> AsyncIterator[str]:

@@ -112,9 +112,7 @@ class Gatherer:
         if pod.node_name:
             return await self._with_users(found, pod)
         if held_rules.is_held(pod):
-            namespace, _, name = held_rules.move_of(pod).partition("/")
-            move = await self._cluster.one(VOLUME_MOVES, name, namespace) if name else None
-            return replace(found, move=move)
+            return await self._with_move(found, held_rules.move_of(pod))
         return await self._with_nodes(found)
 
     async def _of_claim(self, view: View) -> View:
@@ -152,6 +150,14 @@ class Gatherer:
 
     async def _of_snapshot(self, view: View) -> View:
         return replace(view, snapshot=await self._snapshot(view.target.namespace, view.target.name))
+
+    async def _with_move(self, view: View, key: str) -> View:
+        """The VolumeMove that a pod names; "" for none."""
+        if not await self._cluster.serves(VOLUME_MOVES):  # see _snapshot
+            return replace(view, serves_moves=False)
+        namespace, _, name = key.partition("/")
+        move = await self._cluster.one(VOLUME_MOVES, name, namespace) if name else None
+        return replace(view, move=move)
 
     async def _with_refusals(self, view: View) -> View:
         said = await told.refusals(self._cluster, view.target.namespace, REFUSALS)

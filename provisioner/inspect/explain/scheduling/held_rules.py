@@ -55,7 +55,15 @@ def chain(view: View, pod: WatchedPod) -> Chain:
 def _left(view: View, pod: WatchedPod, gate: Proof) -> Link:
     """Nothing holds the pod back any more, or it cannot be known."""
     move, name = view.move, move_of(pod)
-    if move is not None:
+    who = "a controller that runs with --volume-moves, which removes the gate within seconds"
+    remedy = "If the gate stays, no such controller works: start one, or remove the gate by hand."
+    if not view.serves_moves:
+        what = "this cluster has no VolumeMoves: their CustomResourceDefinition is not installed"
+        if name:
+            what = f"VolumeMove {name} does not exist any more; {what}"
+        who = "you; without VolumeMoves, no controller removes the gate"
+        remedy = "Nothing moves the pod's claims any more: remove the gate by hand."
+    elif move is not None:
         what = f"VolumeMove {name} holds its claims no more (phase {move.told.phase or 'none yet'})"
     elif name and not view.read("volumemoves"):
         what = f"VolumeMove {name} cannot be read"
@@ -69,7 +77,7 @@ def _left(view: View, pod: WatchedPod, gate: Proof) -> Link:
         Cause.HELD_FOR_MOVE,
         f"Pod {pod.key} has the scheduling gate of VolumeMoves, and {what}.",
         gate,
-        "a controller that runs with --volume-moves, which removes the gate within seconds",
-        "If the gate stays, no such controller works: start one, or remove the gate by hand.",
+        who,
+        remedy,
         shell(command, namespace, pod.name, _REMOVE.format(GATE)),
     )
