@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
-from provisioner.controller.moving.phase_rules import Use
+from provisioner.controller.moving.pace import LOOK_AGAIN_S
+from provisioner.controller.moving.phase_rules import Undo, Use
 from provisioner.controller.moving.pods.consumers import Consumers
+from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.document import Document
 from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
@@ -103,6 +105,14 @@ class FakeRecord:
         self, move: VolumeMove, phase: Phase, message: str = "", **fields: Any
     ) -> VolumeMove:
         return await self.write(move, {"phase": phase, "message": message, **fields})
+
+    async def wait(self, move: VolumeMove, message: str, **_: int) -> Later:
+        await self.tell(move, message)
+        return Later(LOOK_AGAIN_S)
+
+    async def abort(self, move: VolumeMove, why: Undo) -> Next:
+        await self.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
+        return AGAIN
 
     async def create_claim(self, _: VolumeMove) -> bool:
         return not self.is_namespace_going

@@ -6,14 +6,13 @@ go on. Caches are enough to wait, and for a write to the very version that they 
 move, stops pods, or takes the claim one step away from its old volume is read first.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import Awaitable, Callable, Mapping
+from typing import assert_never
 
-import msgspec
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from provisioner.controller.moving import form_rules, freshness_rules, phase_rules, plan_rules
+from provisioner.controller.moving import form_rules, freshness_rules, phase_rules
 from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.creation import MoveVolumes, request_of
 from provisioner.controller.moving.ending import MoveEnding
@@ -24,8 +23,10 @@ from provisioner.controller.moving.pods import consumer_rules
 from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.restarts import Restarts
+from provisioner.controller.moving.pods.stopping import Stopping
 from provisioner.controller.moving.record import MoveRecord, broken
 from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots, lost, waiting
+from provisioner.controller.moving.swapping.flow import Swapping
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
@@ -38,10 +39,8 @@ from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume import Volume
 from provisioner.model.volume_move import ABORTABLE, Phase, VolumeMove
 
-_WORTH_TELLING_S = 10.0
 _SLOWEST_S = 60.0
 # So long after the phase Held was written, webhooks have heard of it.
 _HEARD_S = 2.0
@@ -71,13 +70,20 @@ class Mover:
         )
         self._warming = Warming(services, self._record, self._snapshots, self._companions)
         self._going_back = GoingBack(services, self._record)
+        self._stopping = Stopping(self._consumers, self._restarts)
+        self._swapping = Swapping(
+            *(services, self._record, self._volumes), self._companions, self._stopping
+        )
         self._planning = Planning(
             *(services, self._record, self._consumers, self._restarts),
             copier=self._copier,
             companions=self._companions,
             going_back=self._going_back,
         )
-        self._passes: Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]] = {
+        self._passes = self._by_phase()
+
+    def _by_phase(self) -> Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]]:
+        return {
             Phase.NEW: self._planning.plan,
             Phase.REFUSED: self._ending.release,
             Phase.PLANNED: self._begin,
@@ -86,7 +92,7 @@ class Mover:
             Phase.SNAPSHOTTING: self._take_snapshot,
             Phase.CREATING: self._create,
             Phase.COPYING: self._copy,
-            Phase.SWAPPING: self._swap,
+            Phase.SWAPPING: self._swapping.advance,
             Phase.CLEANING: self._ending.clean,
             Phase.DONE: self._ending.keep_source,
             Phase.ABORTING: self._ending.undo,
@@ -182,7 +188,7 @@ class Mover:
             if phase is Phase.PLANNED:
                 await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
                 return AGAIN
-            return await self._abort(move, phase_rules.Undo("aborted by its user"))
+            return await self._record.abort(move, phase_rules.Undo("aborted by its user"))
         return await self._passes[phase](move)
 
     async def _tell(self, uid: str, error: StorageError) -> None:
@@ -193,12 +199,6 @@ class Mover:
                 await self._record.tell(move, f"{error.reason}: {error.message}")
         except KubeError as failure:
             log.warning("cannot write why a move waits", error=failure.message)
-
-    async def _wait(self, move: VolumeMove, message: str, **fields: int) -> Later:
-        """Look again soon; what is over within seconds is not worth a write."""
-        if phase_age_s(move) >= _WORTH_TELLING_S:
-            await self._record.tell(move, message, **fields)
-        return Later(LOOK_AGAIN_S)
 
     # -- until the swap, the claim has its old volume
 
@@ -212,7 +212,7 @@ class Mover:
             return AGAIN
         waits = await self._companions.before_begin(move)
         if waits is not None:
-            return await self._wait(move, waits.message)
+            return await self._record.wait(move, waits.message)
         move = await self._record.keep(move)
         if move.warms:
             await self._warming.begin(move)
@@ -222,13 +222,13 @@ class Mover:
 
     async def _warm(self, move: VolumeMove) -> Next:
         done = await self._warming.advance(move)
-        return await self._abort(move, done) if isinstance(done, phase_rules.Undo) else done
+        return await self._record.abort(move, done) if isinstance(done, phase_rules.Undo) else done
 
     async def _hold(self, move: VolumeMove) -> Next:
         why = await broken(self._record, move)
         old = await self._record.known_volume(move, move.source.persistent_volume)
         if why is not None or old is None:
-            return await self._abort(move, why or phase_rules.Undo("its volume is gone"))
+            return await self._record.abort(move, why or phase_rules.Undo("its volume is gone"))
         if move.restarts and phase_age_s(move) < _HEARD_S:
             return Later(_HEARD_S)
         held = await self._hold_kept(move, old) or await self._stop_before_swap(move)
@@ -236,7 +236,7 @@ class Mover:
             return held
         old = await self._held_volume(move, old)
         if old is None:
-            return await self._abort(move, phase_rules.Undo("its volume is gone"))
+            return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
         seen = await self._in_use(move, old)
         (self._used.add if seen.uses else self._used.discard)(move.uid)
         step = phase_rules.next_held_step(move, seen)
@@ -249,9 +249,9 @@ class Mover:
             case phase_rules.Await(message=message):
                 pass
             case phase_rules.Undo():
-                return await self._abort(move, step)
+                return await self._record.abort(move, step)
             case phase_rules.GoOn() if not move.copies:
-                return await self._begin_swap_of_form(move, old)
+                return await self._swapping.begin_with_object(move, old)
             case phase_rules.GoOn() if move.copies_files:
                 await self._record.advance(move, Phase.CREATING)
                 self._volumes.begin(move.uid)
@@ -262,7 +262,7 @@ class Mover:
                 return AGAIN
             case _:
                 assert_never(step)
-        return await self._wait(move, message)
+        return await self._record.wait(move, message)
 
     async def _held_volume(
         self, move: VolumeMove, old: PersistentVolume
@@ -282,31 +282,23 @@ class Mover:
         step = await self._going_back.hold(move, newer) if move.goes_back else None
         match step:
             case phase_rules.Undo():
-                return await self._abort(move, step)
+                return await self._record.abort(move, step)
             case phase_rules.Await(message=message):
-                return await self._wait(move, message)
+                return await self._record.wait(move, message)
             case _:
                 return step
 
     async def _stop_before_swap(self, move: VolumeMove) -> Next | None:
         """Have pods end, or abort if they do not stay away; None if nothing is left to do."""
-        match await self._stop(move):
+        match await self._stopping.stop(move):
             case consumer_rules.GiveUp(message=message):
-                return await self._abort(move, phase_rules.Undo(message))
+                return await self._record.abort(move, phase_rules.Undo(message))
             case phase_rules.Await(message=message):
-                return await self._wait(move, message)
+                return await self._record.wait(move, message)
             case consumer_rules.ScaleDown() | Evict():
                 return AGAIN
             case None:
                 return None
-
-    async def _stop(
-        self, move: VolumeMove
-    ) -> consumer_rules.ScaleDown | Evict | consumer_rules.GiveUp | phase_rules.Await | None:
-        """Scale one owner of pods down, or evict one pod, as the move says."""
-        if move.restarts:
-            return await self._restarts.stop(move)
-        return await self._consumers.stop(move) if move.scales_down else None
 
     async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
         """Who has the old volume. Attachments are asked for last: none comes once it is held."""
@@ -330,54 +322,6 @@ class Mover:
             touched=freshness_rules.was_attached(old, self._driver),
         )
 
-    async def _begin_swap_of_form(self, move: VolumeMove, old: PersistentVolume) -> Next:
-        """Try the object of a volume that is there out, while the move can be aborted."""
-        await self._record.try_volume_object(move)
-        body = move.told.persistent_volume or {}
-        if move.keeps_volume:
-            body = form_rules.with_policy_of(move, body, old)
-        volume_id = move.existing_volume_id
-        return await self._begin_swap(move, old, volume=volume_id, persistentVolume=body)
-
-    async def _begin_swap(self, move: VolumeMove, old: PersistentVolume, **fields: Any) -> Next:
-        """The claim was there after the old PersistentVolume had Retain.
-
-        So whoever deletes the claim in Swapping does not have the volume deleted.
-        ``old`` is only known: it is written, or read again.
-        """
-        waits = await self._wait_for_others(move)
-        if waits is not None:
-            return waits
-        kept = await self._kept(move, old)
-        why = freshness_rules.outdated(move, kept, self._driver) if move.copies else None
-        if kept is None or why is not None:
-            return await self._abort(move, phase_rules.Undo(why or "its volume is gone"))
-        claim = await self._record.claim(move)
-        undo = phase_rules.broken(move.source, claim)
-        if undo is not None or claim is None:
-            return await self._abort(move, undo or phase_rules.Undo("the claim is gone"))
-        record = phase_rules.record(claim)
-        if not await self._record.may_create_claim(move, record):
-            return await self._wait(
-                move, "its namespace is being deleted: the claim stays as it is"
-            )
-        source = msgspec.to_builtins(phase_rules.at_swap(move.source, kept))
-        await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
-        return AGAIN
-
-    async def _kept(self, move: VolumeMove, old: PersistentVolume) -> PersistentVolume | None:
-        """The old PersistentVolume as it is now, with Retain; None if it is gone."""
-        if old.reclaim_policy != "Retain" and phase_rules.is_kept(move, old):
-            return await self._record.retain(old)
-        found = await self._record.persistent_volume(old.name)
-        if found is None or found.reclaim_policy == "Retain":
-            return found
-        return await self._record.retain(found) if phase_rules.is_kept(move, found) else found
-
-    async def _abort(self, move: VolumeMove, why: phase_rules.Undo) -> Next:
-        await self._record.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
-        return AGAIN
-
     async def _broken(self, move: VolumeMove) -> phase_rules.Undo | None:
         """Why a copy is not worth going on with."""
         undo = await broken(self._record, move)
@@ -395,12 +339,12 @@ class Mover:
         source = move.source
         undo = await self._broken(move)
         if undo is not None:
-            return await self._abort(move, undo)
+            return await self._record.abort(move, undo)
         snapshot_id = move.told.snapshot
         if not snapshot_id:
             taken = await self._snapshots.take(move, source)
             if isinstance(taken, Later):
-                await self._wait(move, waiting(source))
+                await self._record.wait(move, waiting(source))
                 return taken
             text = f"snapshot {taken.snapshot_id} of volume {source.volume_id} is being taken"
             await self._record.tell(move, text, snapshot=taken.snapshot_id)
@@ -410,7 +354,7 @@ class Mover:
         if sighting is None or (seen is None and sighting.missing_for_s < CONSISTENCY_S):
             return Later(LOOK_AGAIN_S)
         if seen is not None and seen.state is SnapshotState.PENDING:
-            await self._wait(move, move.told.message, progressPercent=seen.progress_percent)
+            await self._record.wait(move, move.told.message, progressPercent=seen.progress_percent)
             return Later(PENDING_AGAIN_S)
         if seen is None or seen.state is not SnapshotState.COMPLETED:
             raise lost(seen, snapshot_id)
@@ -423,7 +367,7 @@ class Mover:
         request = request_of(move, move.told.snapshot)
         undo = await self._broken(move)
         if undo is not None:
-            return await self._abort(move, undo)
+            return await self._record.abort(move, undo)
         new = None
         if not self._volumes.is_under_way(move.uid):
             new = await self._record.known_volume(move, move.persistent_volume_name)
@@ -437,7 +381,7 @@ class Mover:
             raise StorageError(Reason.VOLUME_NOT_FOUND, f"EC2 does not show volume {volume_id}")
         wrong = phase_rules.unlike(request, made)
         if wrong is not None:
-            return await self._abort(move, phase_rules.Undo(wrong))
+            return await self._record.abort(move, phase_rules.Undo(wrong))
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
@@ -447,17 +391,17 @@ class Mover:
             return AGAIN
         old = await self._record.known_volume(move, move.source.persistent_volume)
         if old is None:
-            return await self._abort(move, phase_rules.Undo("its volume is gone"))
-        return await self._begin_swap(move, old, volume=volume_id)
+            return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
+        return await self._swapping.begin(move, old, volume=volume_id)
 
     async def _copy(self, move: VolumeMove) -> Next:
         """Have a pod copy the files; whoever uses the claim meanwhile has it thrown away."""
         undo = await self._broken(move)
         if undo is not None:
-            return await self._abort(move, undo)
+            return await self._record.abort(move, undo)
         old = await self._record.persistent_volume(move.source.persistent_volume)
         if old is None:
-            return await self._abort(move, phase_rules.Undo("its volume is gone"))
+            return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
         step = await self._copier.advance(move)
         if isinstance(step, phase_rules.GoOn):
             step = phase_rules.next_copied_step(move, await self._in_use(move, old))
@@ -465,139 +409,14 @@ class Mover:
             case None:
                 return AGAIN
             case phase_rules.Await(message=message):
-                return await self._wait(move, message)
+                return await self._record.wait(move, message)
             case phase_rules.Undo():
-                return await self._abort(move, step)
+                return await self._record.abort(move, step)
             case phase_rules.GoOn():
                 stopping = await self._stop_before_swap(move)
-                return stopping or await self._begin_swap(move, old)
+                return stopping or await self._swapping.begin(move, old)
             case _:
                 assert_never(step)
-
-    async def _wait_for_others(self, move: VolumeMove) -> Next | None:
-        """All moves that go together swap, or none; None if they can."""
-        match await self._companions.before_swap(move):
-            case phase_rules.Undo() as why:
-                return await self._abort(move, why)
-            case phase_rules.Await(message=message):
-                if not move.told.ready:
-                    await self._record.write(move, {"message": message, "ready": True})
-                    return AGAIN
-                return await self._wait(move, message)
-            case None:
-                return None
-
-    # -- the swap: it goes on to its end
-
-    async def _swap(self, move: VolumeMove) -> Next:
-        claim = await self._record.known_claim(move)
-        if claim is not None and not phase_rules.is_enough(move, claim):
-            claim = await self._record.claim(move)
-        uses = await self._record.uses(move) if phase_rules.waits_for_pods(move, claim) else ()
-        new = made = None
-        if not move.copies or phase_rules.waits_to_be_bound(move, claim):
-            new = await self._record.known_volume(move, move.persistent_volume_name)
-            if new is None and move.copies:
-                made = await self._services.volume_reads.volume(move.told.volume)
-        old = await self._record.known_volume(move, move.source.persistent_volume)
-        step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
-        if freshness_rules.may_lose(step):
-            old = await self._record.persistent_volume(move.source.persistent_volume)
-            step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
-        safe = await self._guarded(move, step, claim, old)
-        match safe:
-            case freshness_rules.TurnBack(message=message):
-                return await self._turn_back(move, claim, message)
-            case phase_rules.Await(message=message):
-                return await self._wait_for_swap(move, uses, message)
-            case phase_rules.Swapped():
-                await self._record.advance(move, Phase.CLEANING)
-            case phase_rules.Retain():
-                if old is not None:
-                    await self._record.set_policy(old, "Retain")
-            case phase_rules.Introduce():
-                return await self._introduce(move, made)
-            case _:
-                return await self._exchange(move, safe)
-        return AGAIN
-
-    async def _guarded(
-        self,
-        move: VolumeMove,
-        step: phase_rules.SwapStep,
-        claim: phase_rules.SeenClaim | None,
-        old: PersistentVolume | None,
-    ) -> phase_rules.SwapStep | freshness_rules.TurnBack:
-        """EC2 may say for a while that it does not know a volume which it has just shown."""
-        made = None
-        if freshness_rules.may_lose(step):
-            new = await self._record.known_volume(move, move.persistent_volume_name)
-            restored = new.volume_id(self._driver) if new is not None else None
-            volume_id = restored or move.told.volume
-            made = await self._services.volume_reads.volume(volume_id)
-            if made is None and self._volumes.missing_for_s(move.uid) < CONSISTENCY_S:
-                return phase_rules.Await(f"EC2 does not show volume {volume_id}")
-        attached = await self._attached(move) if move.changes_driver else ()
-        return freshness_rules.guarded(
-            move, step, claim, old, made=made, driver=self._driver, attached=attached
-        )
-
-    async def _attached(self, move: VolumeMove) -> Sequence[str]:
-        """The nodes that have the old PersistentVolume, or are to have it."""
-        await self._caches.certain(self._caches.attachments)
-        name = move.source.persistent_volume
-        found = self._caches.attachments.keyed("persistent_volume", name)
-        return [each.spec.node_name for each in found]
-
-    async def _turn_back(
-        self, move: VolumeMove, claim: phase_rules.SeenClaim | None, message: str
-    ) -> Next:
-        if claim is not None and claim.uid == move.source.claim_uid:
-            await self._record.keep_claim(move, claim)
-        return await self._abort(move, phase_rules.Undo(message))
-
-    async def _introduce(self, move: VolumeMove, made: Volume | None) -> Next:
-        """That of a copy was there before; its volume may just be deleted with it."""
-        body = move.told.persistent_volume or {}
-        if made is not None:
-            if self._volumes.missing_for_s(move.uid) < CONSISTENCY_S:
-                name = move.persistent_volume_name
-                text = f"PersistentVolume {name} was deleted: it is created again within a minute"
-                return await self._wait(move, text)
-            self._volumes.forget(move.uid)
-            body = plan_rules.with_volume(body, made)
-        await self._record.create_volume_object(body)
-        return AGAIN
-
-    async def _wait_for_swap(
-        self, move: VolumeMove, uses: Sequence[phase_rules.Use], message: str
-    ) -> Next:
-        """It cannot be aborted any more, so what does not stay away is named."""
-        stopped = await self._stop(move) if uses else None
-        if isinstance(stopped, consumer_rules.ScaleDown | Evict):
-            return AGAIN
-        return await self._wait(move, stopped.message if stopped is not None else message)
-
-    async def _exchange(self, move: VolumeMove, step: phase_rules.ClaimStep) -> Next:
-        """What is done to the claim itself; its end, and its binding, wake the move."""
-        match step:
-            case phase_rules.Record():
-                claim = await self._record.claim(move)
-                if claim is not None and claim.uid == move.source.claim_uid:
-                    await self._record.write(move, {"claim": phase_rules.record(claim)})
-            case (
-                phase_rules.Remove(uid=uid, resource_version=version)
-                | phase_rules.RemoveEmpty(uid=uid, resource_version=version)
-            ):
-                await self._record.remove_claim(move, uid, version)
-                return Later(LOOK_AGAIN_S)
-            case phase_rules.Recreate():
-                if not await self._record.create_claim(move):
-                    text = "its namespace is being deleted: the claim is not created again"
-                    await self._record.advance(move, Phase.CLEANING, text)
-            case _:
-                assert_never(step)
-        return AGAIN
 
 
 def _is_held(move: VolumeMove, old: PersistentVolume) -> bool:

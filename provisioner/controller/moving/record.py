@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from provisioner.controller.moving import freshness_rules, phase_rules
+from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
 from provisioner.controller.moving.phase_rules import SeenClaim, Undo, Use
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find, patch_status
@@ -19,6 +20,7 @@ from provisioner.kube.resources import (
     VOLUME_MOVES,
     Resource,
 )
+from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE
@@ -29,6 +31,7 @@ from provisioner.model.workload import ControlledPod
 Json = dict[str, Any]
 CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
 VOLUME_DOCUMENTS = Resource("", "v1", PERSISTENT_VOLUMES.plural, PERSISTENT_VOLUMES.kind, Document)
+_WORTH_TELLING_S = 10.0
 _ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
 # Of these there is an event, whatever they say: pods stop, and the move cannot be aborted any more.
 _TOLD = frozenset({Phase.HELD, Phase.SWAPPING})
@@ -195,6 +198,17 @@ class MoveRecord:
         if all(known.get(key) == value for key, value in status.items()):
             return move
         return await self.write(move, status)
+
+    async def wait(self, move: VolumeMove, message: str, **fields: int) -> Later:
+        """Look again soon; what is over within seconds is not worth a write."""
+        if phase_age_s(move) >= _WORTH_TELLING_S:
+            await self.tell(move, message, **fields)
+        return Later(LOOK_AGAIN_S)
+
+    async def abort(self, move: VolumeMove, why: Undo) -> Next:
+        """Begin to undo a move."""
+        await self.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
+        return AGAIN
 
     async def announce(
         self, move: VolumeMove, message: str, *, reason: str, warning: bool, **fields: Any

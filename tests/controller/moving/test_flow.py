@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,27 +9,22 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.flow import Mover
-from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.phase_rules import Await
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
-from provisioner.model.consistency import CONSISTENCY_S
-from provisioner.model.decision import AGAIN, SETTLED, Later, Next
+from provisioner.model.decision import SETTLED, Later, Next
 from provisioner.model.errors import KubeError, Outcome, Reason
-from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
-from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
-from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.names import HELD_FOR_MOVE
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
-from tests.builders import DRIVER, VOLUME, a_volume
+from tests.builders import DRIVER
 from tests.controller.move_record import (
     OLD_PV,
-    OLD_UID,
     PAST,
     FakeCompanions,
     FakeOwner,
     FakeRecord,
-    a_claim,
     a_done_move,
     a_pv,
     in_phase,
@@ -73,150 +66,6 @@ def test_a_held_move_goes_on_at_once_when_its_volume_is_detached(
     mover._attachment_changed(attachment, None if gone else attachment)
 
     assert woken == queued
-
-
-async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():
-    mover, record = a_mover(a_pv("Bound", "Retain", **HELD))
-    record.found = a_claim()
-
-    await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
-
-    (status,) = record.written
-    assert status["phase"] == Phase.SWAPPING
-    assert status["source"]["reclaimPolicy"] == "Retain"
-    assert status["source"]["claimUID"] == OLD_UID
-    assert status["volume"] == "v"
-
-
-async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volumes_stay():
-    mover, record = a_mover_with(a_pv("Released", **HELD), a_volume())
-    record.is_namespace_going = True
-
-    await mover._swap(a_swapping(keeps=False))
-
-    assert [each["phase"] for each in record.written] == [Phase.CLEANING]
-    assert (record.policies, record.removed) == ([], [])
-
-
-def seen_after_retain(record: FakeRecord) -> list[list[str]]:
-    """What had Retain each time the claim was read, and that nothing was written before."""
-    seen: list[list[str]] = []
-
-    async def claim(_: VolumeMove) -> Any:
-        assert record.written == []
-        seen.append(list(record.retained))
-        return record.found
-
-    record.claim = claim  # type: ignore[method-assign]
-    return seen
-
-
-async def test_a_volume_that_stays_has_retain_before_its_claim_is_exchanged():
-    mover, record = a_mover(a_pv("Bound", "Delete"))
-    record.found = a_claim()
-    seen = seen_after_retain(record)
-
-    await mover._begin_swap_of_form(a_done_move(keeps=True), a_pv("Bound", "Delete"))
-
-    assert seen == [["Delete"]]
-    (status,) = record.written
-    assert status["phase"] == Phase.SWAPPING
-    assert status["source"]["reclaimPolicy"] == "Delete"
-    assert status["persistentVolume"]["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
-
-
-async def test_a_claim_that_is_deleted_after_retain_was_set_aborts_and_the_policy_comes_back():
-    """Kubernetes then deletes the volume, as its user wanted; nothing is created again."""
-    noted = a_pv("Released", **{POLICY_BEFORE_MOVE: "Delete"})
-    mover, record = a_mover(noted)
-    move = a_done_move(keeps=True)
-
-    await mover._begin_swap_of_form(move, noted)
-    assert record.written[-1]["phase"] == Phase.ABORTING
-
-    ending = object.__new__(MoveEnding)
-    ending._record, ending._consumers = record, FakeOwner(record)  # type: ignore[assignment]
-    await ending.undo(in_phase(move, "Aborting"))
-    assert record.let_go_with == ["Delete"]
-    assert record.written[-1]["phase"] == Phase.ABORTED
-    assert record.created == []
-
-
-class FakeVolumes:
-    """The new volume in EC2, and for how long its PersistentVolume is missing."""
-
-    def __init__(self, made: Volume | None, missing_s: float) -> None:
-        self.made = made
-        self.missing_s = missing_s
-
-    async def volume(self, volume_id: str) -> Volume | None:
-        assert volume_id == VOLUME
-        return self.made
-
-    def missing_for_s(self, _: str) -> float:
-        return self.missing_s
-
-    def forget(self, _: str) -> None:
-        pass
-
-
-def a_mover_without_new(made: Volume | None, missing_s: float) -> tuple[Mover, FakeRecord]:
-    """The claim waits for its new PersistentVolume, which somebody has deleted."""
-    mover, record = a_mover_with(a_pv("Released"), made, missing_s)
-    record.found = a_claim("new", "pvc-move-uid")
-    return mover, record
-
-
-def a_mover_with(
-    old: PersistentVolume | None, made: Volume | None, missing_s: float = CONSISTENCY_S
-) -> tuple[Mover, FakeRecord]:
-    """``made``: the volume that the claim is to have, as EC2 has it."""
-    mover, record = a_mover(old)
-    volumes = FakeVolumes(made, missing_s)
-    mover._volumes = volumes  # type: ignore[assignment]
-    mover._services = SimpleNamespace(volume_reads=volumes)  # type: ignore[assignment]
-    return mover, record
-
-
-def a_swapping(*, keeps: bool) -> VolumeMove:
-    body = {"metadata": {"name": "pvc-move-uid"}, "spec": {"csi": {"driver": DRIVER}}}
-    changes: Any = {"volume": VOLUME, "snapshot": "snap-1", "persistent_volume": body}
-    return in_phase(a_done_move(keeps=keeps), "Swapping", **changes)
-
-
-def a_swapping_copy() -> VolumeMove:
-    return a_swapping(keeps=False)
-
-
-async def test_the_new_object_of_a_copy_that_its_user_deletes_is_created_again():
-    mover, record = a_mover_without_new(a_volume(), CONSISTENCY_S)
-
-    assert await mover._swap(a_swapping_copy()) == AGAIN
-
-    (body,) = record.created
-    assert body["metadata"]["name"] == "pvc-move-uid"
-    assert body["spec"]["csi"] == {"driver": DRIVER, "volumeHandle": VOLUME}
-
-
-async def test_it_is_not_created_again_before_ec2_would_show_that_its_volume_is_deleted():
-    mover, record = a_mover_without_new(a_volume(), CONSISTENCY_S - 1)
-
-    assert isinstance(await mover._swap(a_swapping_copy()), Later)
-
-    assert record.created == []
-    assert "was deleted" in record.written[-1]["message"]
-
-
-@pytest.mark.parametrize("made", [None, replace(a_volume(), state=VolumeState.DELETING)])
-async def test_a_new_volume_that_is_gone_is_told_with_the_snapshot_that_helps(made: Any):
-    mover, record = a_mover_without_new(made, CONSISTENCY_S)
-
-    assert isinstance(await mover._swap(a_swapping_copy()), Later)
-
-    told = record.written[-1]["message"]
-    assert record.created == []
-    assert "from snapshot snap-1" in told
-    assert f"PersistentVolume {OLD_PV} keeps the old volume vol-1" in told
 
 
 def a_scaling_move() -> VolumeMove:
@@ -277,100 +126,7 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
     assert owner.scaled == [0]
 
 
-async def test_a_copy_has_its_old_volume_kept_while_a_deletion_of_the_claim_still_aborts():
-    old = a_pv("Bound", "Delete", **HELD)
-    mover, record = a_mover(old)
-    record.found, move = a_claim(), a_done_move(keeps=False)
-    seen = seen_after_retain(record)
-
-    await mover._begin_swap(move, old, volume=VOLUME)
-    assert seen == [["Delete"]]
-    assert record.written[-1]["source"]["reclaimPolicy"] == "Delete"
-
-    record.found, record.written = None, []
-    await mover._begin_swap(move, old, volume=VOLUME)
-    assert record.written[-1]["phase"] == Phase.ABORTING
-
-
-@pytest.mark.parametrize("policy", ["Delete", "Retain"])
-async def test_a_copy_is_not_swapped_if_its_old_volume_was_attached_since_whatever_is_known(
-    policy: str,
-):
-    """A cache did not show the attacher's finalizer; the write, or the read, does."""
-    touched = a_pv("Bound", policy, **HELD)
-    finalizers = [finalizer_of_attacher(DRIVER)]
-    meta = structs.replace(touched.metadata, finalizers=finalizers)
-    touched = structs.replace(touched, metadata=meta)
-    mover, record = a_mover(touched)
-    record.found = a_claim()
-
-    async def retain(_: PersistentVolume) -> PersistentVolume:
-        return touched
-
-    record.retain = retain  # type: ignore[assignment]
-    await mover._begin_swap(a_done_move(keeps=False), a_pv("Bound", policy, **HELD))
-
-    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
-    assert "another controller has attached" in record.written[0]["message"]
-
-
-async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_too_late():
-    mover, record = a_mover_with(a_pv("Bound", **HELD), None)
-    record.found, move = a_claim(), a_swapping_copy()
-    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
-    move = in_phase(move, "Swapping", claim=claim)
-
-    assert await mover._swap(move) == AGAIN
-
-    (status,) = record.written
-    assert (status["phase"], status["undoneFrom"]) == (Phase.ABORTING, Phase.SWAPPING)
-    assert record.kept == [OLD_UID]
-
-
-async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
-    mover, record = a_mover_with(a_pv("Bound", **HELD), None, CONSISTENCY_S - 1)
-    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
-    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
-
-    assert isinstance(await mover._swap(move), Later)
-    assert record.written[-1]["message"] == f"EC2 does not show volume {VOLUME}"
-    assert record.kept == []
-
-
-async def test_the_swap_does_not_begin_in_a_namespace_that_is_being_deleted():
-    old = a_pv("Bound", **HELD)
-    mover, record = a_mover(old)
-    record.found, record.is_namespace_going = a_claim(), True
-    move = in_phase(a_done_move(keeps=False), "Creating")
-
-    assert isinstance(await mover._begin_swap(move, old, volume=VOLUME), Later)
-    assert [each["message"] for each in record.written] == [
-        "its namespace is being deleted: the claim stays as it is"
-    ]
-
-
 # -- moves that go together
-
-
-async def test_what_is_ready_says_so_once_and_waits_for_those_that_go_with_it():
-    mover, record = a_mover(None)
-    mover._companions = FakeCompanions(Await("all is ready"))  # type: ignore[assignment]
-    move = a_done_move(keeps=False)
-
-    assert await mover._wait_for_others(move) == AGAIN
-    assert record.written == [{"message": "all is ready", "ready": True}]
-    again = in_phase(move, "Creating", ready=True)
-    assert isinstance(await mover._wait_for_others(again), Later)
-    assert all(each.keys() == {"message"} for each in record.written[1:])
-
-
-async def test_what_is_ready_is_undone_if_another_one_fails():
-    mover, record = a_mover(None)
-    mover._companions = FakeCompanions(Undo("claim logs is not"))  # type: ignore[assignment]
-
-    assert await mover._wait_for_others(a_done_move(keeps=False)) == AGAIN
-    assert record.written[-1]["phase"] is Phase.ABORTING
-    assert record.written[-1]["message"] == "claim logs is not"
 
 
 async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
@@ -528,24 +284,6 @@ async def test_a_volume_is_held_at_once_unless_somebody_seems_to_use_it(
 
     assert await mover._held_volume(a_done_move(keeps=False), a_pv("Bound")) is not None
     assert record.held == held
-
-
-async def test_the_old_volume_is_read_before_the_claim_is_deleted_whatever_is_known_of_it():
-    """A cache still shows it held; another controller has attached it since."""
-    touched = a_pv("Bound", **HELD)
-    meta = structs.replace(touched.metadata, finalizers=[finalizer_of_attacher(DRIVER)])
-    mover, record = a_mover_with(structs.replace(touched, metadata=meta), a_volume())
-    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
-    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
-
-    async def known(_: VolumeMove, name: str) -> PersistentVolume | None:
-        return a_pv("Bound", **HELD) if name == OLD_PV else None
-
-    record.known_volume = known  # type: ignore[method-assign]
-    await mover._swap(move)
-
-    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
-    assert record.kept == [OLD_UID]
 
 
 @pytest.mark.parametrize(("seen", "queued"), [("ending", []), ("gone", ["move-uid"])])

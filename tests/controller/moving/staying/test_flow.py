@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
-from provisioner.controller.moving.flow import Mover
+from provisioner.controller.moving.swapping.flow import Swapping
 from provisioner.model.attachment import Attachment
 from provisioner.model.decision import AGAIN, Later
 from provisioner.model.driver import AUTO_MODE_DRIVER
@@ -16,7 +16,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import MovePlan, Shape, VolumeMove
 from tests.builders import DRIVER, VOLUME, a_volume
 from tests.controller.move_record import OLD_PV, a_pv
-from tests.controller.moving.test_flow import a_mover_with, a_swapping
+from tests.controller.moving.swapping.test_flow import a_swapping_move, swapping_with
 
 VOLUME_ATTACHMENT = {
     "spec": {"nodeName": "node-1", "source": {"persistentVolumeName": OLD_PV}},
@@ -24,15 +24,15 @@ VOLUME_ATTACHMENT = {
 
 
 def swapping(driver: str) -> VolumeMove:
-    move = a_swapping(keeps=True)
+    move = a_swapping_move(keeps=True)
     plan = MovePlan(source=Shape(driver=DRIVER), target=Shape(driver=driver), keeps_volume=True)
     source = structs.replace(move.source, volume_id=VOLUME)
     return structs.replace(move, status=structs.replace(move.told, plan=plan, source=source))
 
 
-def a_mover(driver: str, *attachments: Any) -> tuple[Mover, list[str]]:
+def a_flow(driver: str, *attachments: Any) -> tuple[Swapping, list[str]]:
     """Both PersistentVolumes are there, and the claim is deleted; what is created again."""
-    mover, record = a_mover_with(a_pv("Released"), a_volume())
+    flow, record = swapping_with(a_pv("Released"), a_volume())
     csi = {"driver": driver, "volumeHandle": VOLUME}
     body = {"metadata": {"name": "pvc-move-uid"}, "spec": {"csi": csi}}
     record.new = msgspec.convert(body, PersistentVolume)
@@ -48,34 +48,34 @@ def a_mover(driver: str, *attachments: Any) -> tuple[Mover, list[str]]:
         return True
 
     of_nodes = SimpleNamespace(keyed=lambda *key: found[key] if looked else [])
-    mover._caches = SimpleNamespace(  # type: ignore[assignment]
+    flow._caches = SimpleNamespace(  # type: ignore[assignment]
         certain=certain, attachments=of_nodes
     )
     record.create_claim = create_claim  # type: ignore[method-assign, assignment]
-    return mover, created
+    return flow, created
 
 
 async def test_the_claim_is_not_created_again_while_the_first_driver_has_the_volume_on_a_node():
-    mover, created = a_mover(AUTO_MODE_DRIVER, VOLUME_ATTACHMENT)
+    flow, created = a_flow(AUTO_MODE_DRIVER, VOLUME_ATTACHMENT)
 
-    assert isinstance(await mover._swap(swapping(AUTO_MODE_DRIVER)), Later)
+    assert isinstance(await flow.advance(swapping(AUTO_MODE_DRIVER)), Later)
 
     assert created == []
-    written = mover._record.written  # type: ignore[attr-defined]
+    written = flow._record.written  # type: ignore[attr-defined]
     assert written[-1]["message"] == f"waiting until volume {VOLUME} is detached from node-1"
 
 
 async def test_it_is_created_once_no_node_has_it_any_more():
-    mover, created = a_mover(AUTO_MODE_DRIVER)
+    flow, created = a_flow(AUTO_MODE_DRIVER)
 
-    assert await mover._swap(swapping(AUTO_MODE_DRIVER)) == AGAIN
+    assert await flow.advance(swapping(AUTO_MODE_DRIVER)) == AGAIN
 
     assert created == ["data"]
 
 
 async def test_within_one_driver_nobody_is_waited_for():
-    mover, created = a_mover(DRIVER, VOLUME_ATTACHMENT)
+    flow, created = a_flow(DRIVER, VOLUME_ATTACHMENT)
 
-    assert await mover._swap(swapping(DRIVER)) == AGAIN
+    assert await flow.advance(swapping(DRIVER)) == AGAIN
 
     assert created == ["data"]

@@ -1,0 +1,297 @@
+"""What is done at the exchange and just before it, with a record that is made up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from provisioner.controller.moving.ending import MoveEnding
+from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.swapping.flow import Swapping
+from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.decision import AGAIN, Later
+from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.volume_move import Phase, VolumeMove
+from tests.builders import DRIVER, VOLUME, a_volume
+from tests.controller.move_record import (
+    OLD_PV,
+    OLD_UID,
+    FakeCompanions,
+    FakeOwner,
+    FakeRecord,
+    a_claim,
+    a_done_move,
+    a_pv,
+    in_phase,
+)
+
+HELD = {HELD_FOR_MOVE: "shop/to-b"}
+
+
+def a_swapping(old: PersistentVolume | None) -> tuple[Swapping, FakeRecord]:
+    swapping, record = object.__new__(Swapping), FakeRecord(old)
+    swapping._record = record  # type: ignore[assignment]
+    swapping._driver = DRIVER
+    swapping._companions = FakeCompanions()  # type: ignore[assignment]
+    return swapping, record
+
+
+async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_writes_down():
+    swapping, record = a_swapping(a_pv("Bound", "Retain", **HELD))
+    record.found = a_claim()
+
+    await swapping.begin(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
+
+    (status,) = record.written
+    assert status["phase"] == Phase.SWAPPING
+    assert status["source"]["reclaimPolicy"] == "Retain"
+    assert status["source"]["claimUID"] == OLD_UID
+    assert status["volume"] == "v"
+
+
+async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volumes_stay():
+    swapping, record = swapping_with(a_pv("Released", **HELD), a_volume())
+    record.is_namespace_going = True
+
+    await swapping.advance(a_swapping_move(keeps=False))
+
+    assert [each["phase"] for each in record.written] == [Phase.CLEANING]
+    assert (record.policies, record.removed) == ([], [])
+
+
+def seen_after_retain(record: FakeRecord) -> list[list[str]]:
+    """What had Retain each time the claim was read, and that nothing was written before."""
+    seen: list[list[str]] = []
+
+    async def claim(_: VolumeMove) -> Any:
+        assert record.written == []
+        seen.append(list(record.retained))
+        return record.found
+
+    record.claim = claim  # type: ignore[method-assign]
+    return seen
+
+
+async def test_a_volume_that_stays_has_retain_before_its_claim_is_exchanged():
+    swapping, record = a_swapping(a_pv("Bound", "Delete"))
+    record.found = a_claim()
+    seen = seen_after_retain(record)
+
+    await swapping.begin_with_object(a_done_move(keeps=True), a_pv("Bound", "Delete"))
+
+    assert seen == [["Delete"]]
+    (status,) = record.written
+    assert status["phase"] == Phase.SWAPPING
+    assert status["source"]["reclaimPolicy"] == "Delete"
+    assert status["persistentVolume"]["spec"]["persistentVolumeReclaimPolicy"] == "Delete"
+
+
+async def test_a_claim_that_is_deleted_after_retain_was_set_aborts_and_the_policy_comes_back():
+    """Kubernetes then deletes the volume, as its user wanted; nothing is created again."""
+    noted = a_pv("Released", **{POLICY_BEFORE_MOVE: "Delete"})
+    swapping, record = a_swapping(noted)
+    move = a_done_move(keeps=True)
+
+    await swapping.begin_with_object(move, noted)
+    assert record.written[-1]["phase"] == Phase.ABORTING
+
+    ending = object.__new__(MoveEnding)
+    ending._record, ending._consumers = record, FakeOwner(record)  # type: ignore[assignment]
+    await ending.undo(in_phase(move, "Aborting"))
+    assert record.let_go_with == ["Delete"]
+    assert record.written[-1]["phase"] == Phase.ABORTED
+    assert record.created == []
+
+
+class FakeVolumes:
+    """The new volume in EC2, and for how long its PersistentVolume is missing."""
+
+    def __init__(self, made: Volume | None, missing_s: float) -> None:
+        self.made = made
+        self.missing_s = missing_s
+
+    async def volume(self, volume_id: str) -> Volume | None:
+        assert volume_id == VOLUME
+        return self.made
+
+    def missing_for_s(self, _: str) -> float:
+        return self.missing_s
+
+    def forget(self, _: str) -> None:
+        pass
+
+
+def without_new(made: Volume | None, missing_s: float) -> tuple[Swapping, FakeRecord]:
+    """The claim waits for its new PersistentVolume, which somebody has deleted."""
+    swapping, record = swapping_with(a_pv("Released"), made, missing_s)
+    record.found = a_claim("new", "pvc-move-uid")
+    return swapping, record
+
+
+def swapping_with(
+    old: PersistentVolume | None, made: Volume | None, missing_s: float = CONSISTENCY_S
+) -> tuple[Swapping, FakeRecord]:
+    """``made``: the volume that the claim is to have, as EC2 has it."""
+    swapping, record = a_swapping(old)
+    volumes = FakeVolumes(made, missing_s)
+    swapping._volumes = volumes  # type: ignore[assignment]
+    swapping._volume_reads = volumes  # type: ignore[assignment]
+    return swapping, record
+
+
+def a_swapping_move(*, keeps: bool) -> VolumeMove:
+    body = {"metadata": {"name": "pvc-move-uid"}, "spec": {"csi": {"driver": DRIVER}}}
+    changes: Any = {"volume": VOLUME, "snapshot": "snap-1", "persistent_volume": body}
+    return in_phase(a_done_move(keeps=keeps), "Swapping", **changes)
+
+
+def a_swapping_copy() -> VolumeMove:
+    return a_swapping_move(keeps=False)
+
+
+async def test_the_new_object_of_a_copy_that_its_user_deletes_is_created_again():
+    swapping, record = without_new(a_volume(), CONSISTENCY_S)
+
+    assert await swapping.advance(a_swapping_copy()) == AGAIN
+
+    (body,) = record.created
+    assert body["metadata"]["name"] == "pvc-move-uid"
+    assert body["spec"]["csi"] == {"driver": DRIVER, "volumeHandle": VOLUME}
+
+
+async def test_it_is_not_created_again_before_ec2_would_show_that_its_volume_is_deleted():
+    swapping, record = without_new(a_volume(), CONSISTENCY_S - 1)
+
+    assert isinstance(await swapping.advance(a_swapping_copy()), Later)
+
+    assert record.created == []
+    assert "was deleted" in record.written[-1]["message"]
+
+
+@pytest.mark.parametrize("made", [None, replace(a_volume(), state=VolumeState.DELETING)])
+async def test_a_new_volume_that_is_gone_is_told_with_the_snapshot_that_helps(made: Any):
+    swapping, record = without_new(made, CONSISTENCY_S)
+
+    assert isinstance(await swapping.advance(a_swapping_copy()), Later)
+
+    told = record.written[-1]["message"]
+    assert record.created == []
+    assert "from snapshot snap-1" in told
+    assert f"PersistentVolume {OLD_PV} keeps the old volume vol-1" in told
+
+
+async def test_a_copy_has_its_old_volume_kept_while_a_deletion_of_the_claim_still_aborts():
+    old = a_pv("Bound", "Delete", **HELD)
+    swapping, record = a_swapping(old)
+    record.found, move = a_claim(), a_done_move(keeps=False)
+    seen = seen_after_retain(record)
+
+    await swapping.begin(move, old, volume=VOLUME)
+    assert seen == [["Delete"]]
+    assert record.written[-1]["source"]["reclaimPolicy"] == "Delete"
+
+    record.found, record.written = None, []
+    await swapping.begin(move, old, volume=VOLUME)
+    assert record.written[-1]["phase"] == Phase.ABORTING
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain"])
+async def test_a_copy_is_not_swapped_if_its_old_volume_was_attached_since_whatever_is_known(
+    policy: str,
+):
+    """A cache did not show the attacher's finalizer; the write, or the read, does."""
+    touched = a_pv("Bound", policy, **HELD)
+    finalizers = [finalizer_of_attacher(DRIVER)]
+    meta = structs.replace(touched.metadata, finalizers=finalizers)
+    touched = structs.replace(touched, metadata=meta)
+    swapping, record = a_swapping(touched)
+    record.found = a_claim()
+
+    async def retain(_: PersistentVolume) -> PersistentVolume:
+        return touched
+
+    record.retain = retain  # type: ignore[assignment]
+    await swapping.begin(a_done_move(keeps=False), a_pv("Bound", policy, **HELD))
+
+    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
+    assert "another controller has attached" in record.written[0]["message"]
+
+
+async def test_a_swap_that_turns_back_makes_a_deletion_that_is_under_way_come_too_late():
+    swapping, record = swapping_with(a_pv("Bound", **HELD), None)
+    record.found, move = a_claim(), a_swapping_copy()
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    move = in_phase(move, "Swapping", claim=claim)
+
+    assert await swapping.advance(move) == AGAIN
+
+    (status,) = record.written
+    assert (status["phase"], status["undoneFrom"]) == (Phase.ABORTING, Phase.SWAPPING)
+    assert record.kept == [OLD_UID]
+
+
+async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
+    swapping, record = swapping_with(a_pv("Bound", **HELD), None, CONSISTENCY_S - 1)
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
+
+    assert isinstance(await swapping.advance(move), Later)
+    assert record.written[-1]["message"] == f"EC2 does not show volume {VOLUME}"
+    assert record.kept == []
+
+
+async def test_the_swap_does_not_begin_in_a_namespace_that_is_being_deleted():
+    old = a_pv("Bound", **HELD)
+    swapping, record = a_swapping(old)
+    record.found, record.is_namespace_going = a_claim(), True
+    move = in_phase(a_done_move(keeps=False), "Creating")
+
+    assert isinstance(await swapping.begin(move, old, volume=VOLUME), Later)
+    assert [each["message"] for each in record.written] == [
+        "its namespace is being deleted: the claim stays as it is"
+    ]
+
+
+async def test_what_is_ready_says_so_once_and_waits_for_those_that_go_with_it():
+    swapping, record = a_swapping(None)
+    swapping._companions = FakeCompanions(Await("all is ready"))  # type: ignore[assignment]
+    move = a_done_move(keeps=False)
+
+    assert await swapping._wait_for_others(move) == AGAIN
+    assert record.written == [{"message": "all is ready", "ready": True}]
+    again = in_phase(move, "Creating", ready=True)
+    assert isinstance(await swapping._wait_for_others(again), Later)
+    assert all(each.keys() == {"message"} for each in record.written[1:])
+
+
+async def test_what_is_ready_is_undone_if_another_one_fails():
+    swapping, record = a_swapping(None)
+    swapping._companions = FakeCompanions(Undo("claim logs is not"))  # type: ignore[assignment]
+
+    assert await swapping._wait_for_others(a_done_move(keeps=False)) == AGAIN
+    assert record.written[-1]["phase"] is Phase.ABORTING
+    assert record.written[-1]["message"] == "claim logs is not"
+
+
+async def test_the_old_volume_is_read_before_the_claim_is_deleted_whatever_is_known_of_it():
+    """A cache still shows it held; another controller has attached it since."""
+    touched = a_pv("Bound", **HELD)
+    meta = structs.replace(touched.metadata, finalizers=[finalizer_of_attacher(DRIVER)])
+    swapping, record = swapping_with(structs.replace(touched, metadata=meta), a_volume())
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
+
+    async def known(_: VolumeMove, name: str) -> PersistentVolume | None:
+        return a_pv("Bound", **HELD) if name == OLD_PV else None
+
+    record.known_volume = known  # type: ignore[method-assign]
+    await swapping.advance(move)
+
+    assert [each["phase"] for each in record.written] == [Phase.ABORTING]
+    assert record.kept == [OLD_UID]
