@@ -6,6 +6,7 @@ go on. Caches are enough to wait, and for a write to the very version that they 
 move, stops pods, or takes the claim one step away from its old volume is read first.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import assert_never
 
@@ -273,7 +274,7 @@ class Mover:
         """
         if _is_held(move, old) or not move.copies or move.uid in self._used:
             return await self._record.persistent_volume(old.name)
-        if await self._record.is_to_be_attached(old):
+        if self._caches.attachments.keyed("persistent_volume", old.name):
             return old
         return await self._record.hold(move, old, self._driver)
 
@@ -301,17 +302,19 @@ class Mover:
                 return None
 
     async def _in_use(self, move: VolumeMove, old: PersistentVolume) -> phase_rules.InUse:
-        """Who has the old volume. Attachments are asked for last: none comes once it is held."""
+        """Who has the old volume; none comes once it is held, so the order of the looks is free."""
         source = move.source
-        volume = await self._services.volume_reads.volume(source.volume_id)
-        uses = await self._record.uses(move)
+        volume, uses, _ = await asyncio.gather(
+            self._services.volume_reads.volume(source.volume_id),
+            self._record.uses(move),
+            self._caches.certain(self._caches.attachments),
+        )
         namesakes: frozenset[str] = frozenset()
         if move.keeps_volume:
             await self._caches.certain(self._caches.persistent_volumes)
             named = self._caches.persistent_volumes.keyed("volume", source.volume_id)
             ours = {old.name, move.persistent_volume_name}
             namesakes = frozenset(each.name for each in named) - ours
-        await self._caches.certain(self._caches.attachments)
         attached = self._caches.attachments.keyed("persistent_volume", old.name)
         return phase_rules.InUse(
             held=_is_held(move, old),
