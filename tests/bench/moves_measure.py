@@ -128,7 +128,7 @@ class _Crowd:
                 await phases.until(self._made, phase, eye, requests, patience_s=_PATIENCE_S)
         await self._check()
         noted = counted_controller.read(self._notes, at)
-        bound = bound_s(self._count, limits())
+        bound = bound_s(self._count, limits(), [n * EVERY_S for n in range(OTHERS)])
         return Moved(phase, bound, noted, alone_s, alone, calls, beside.result())
 
     async def _others(self, count: int) -> list[float]:

@@ -27,11 +27,16 @@ class Limits:
     create_s: float
 
 
-def bound_s(count: int, limits: Limits) -> float:
+def bound_s(count: int, limits: Limits, others_s: Sequence[float] = ()) -> float:
     """When the last of so many volumes is there at best, from the first CreateSnapshot on.
 
     A snapshot takes a token and a place among those that are pending; its volume is asked for in
     the moment in which it is complete, and takes a token too. Both buckets are full at first.
+
+    Args:
+        count: of moves.
+        limits: of EC2.
+        others_s: when the volumes of others are asked for, which take tokens as well.
     """
     complete: list[float] = []
     free = iter(complete)
@@ -40,7 +45,10 @@ def bound_s(count: int, limits: Limits) -> float:
         at_s = taken.next(next(free) if number >= limits.pending else 0.0)
         complete.append(at_s + limits.call_s + limits.snapshot_s)
     made = _Turns(limits.creates)
-    last_s = max((made.next(at_s) for at_s in complete), default=0.0)
+    asked = sorted([*((at_s, True) for at_s in complete), *((at_s, False) for at_s in others_s)])
+    last_s = max(
+        (at_s for at_s, ours in [(made.next(t), o) for t, o in asked] if ours), default=0.0
+    )
     return last_s + limits.call_s + limits.create_s if count else 0.0
 
 

@@ -34,6 +34,14 @@ def test_volumes_of_snapshots_that_are_complete_together_wait_for_their_own_buck
     assert bound_s(200, free) == pytest.approx(20 + ONE_S)
 
 
+def test_volumes_of_others_take_tokens_from_the_same_bucket():
+    free = replace(LIMITS, snapshots=Rate(1000, 1000), pending=1000)
+
+    assert bound_s(200, free, [8.25] * 10) == pytest.approx(22 + ONE_S)
+    assert bound_s(200, free, [0.0] * 10) == pytest.approx(20 + ONE_S), "the bucket is full again"
+    assert bound_s(1, LIMITS, [100.0]) == ONE_S
+
+
 def test_a_wait_beside_moves_is_compared_with_the_same_share_of_those_without():
     assert delay([1.0, 2.0, 4.0], [3.0, 2.0, 1.0], 0.5) == 0.0
     assert delay([1.0, 2.0, 4.0], [5.0, 2.0, 1.0], 1.0) == pytest.approx(0.25)
