@@ -406,7 +406,10 @@ def on_copies() -> Iterator[Write]:
     yield creates_pod(ACCEPTED, "a copy with the image of --copy-image", a_copy(image="copy:2"))
     for image in ("evil", "sidecar:1", "sidecar:2"):
         yield creates_pod(REFUSED, f"a copy with the image {image}", a_copy(image=image))
+    others = a_copy(image="evil")
+    yield creates_pod(ACCEPTED, "a pod that looks like a copy", others, account=ADMINISTRATOR)
     yield creates_pod(REFUSED, "a copy without an owner", named(ownerReferences=[]))
+    yield creates_pod(REFUSED, "a copy without its label", named(labels={}))
     yield creates_pod(
         REFUSED, "a copy of a Namespace", named(ownerReferences=[OWNER | {"uid": "new"}])
     )
