@@ -67,6 +67,9 @@ class MoveEnding:
         if move.goes_back:
             await self._remove_kept(move)
         old = await self._record.known_volume(move, source.persistent_volume)
+        if old is not None and HELD_FOR_MOVE not in old.annotations:
+            # A process before us has held it, which a cache may not show: it would stay held.
+            old = await self._record.persistent_volume(source.persistent_volume)
         # A pod that was kept from the old volume may be gone, and its attachment not yet.
         is_soon = phase_age_s(move) < _LATEST_REQUEST_S
         if old is not None and is_soon and await self._record.is_to_be_attached(old):
