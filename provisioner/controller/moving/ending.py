@@ -137,10 +137,10 @@ class MoveEnding:
             return Later(LOOK_AGAIN_S)
         old = await self._record.persistent_volume(source.persistent_volume)
         policy = form_rules.policy_before(old) if old is not None else ""
-        await self._record.let_go(move, old, policy)
+        await self._not_held(move, old, policy)
         if move.goes_back:
             kept = await self._record.persistent_volume(move.kept.persistent_volume)
-            await self._record.let_go(move, kept)
+            await self._not_held(move, kept)
         move = await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)
@@ -156,6 +156,14 @@ class MoveEnding:
             return waits
         await self._record.advance(move, Phase.ABORTED, _why(move))
         return AGAIN
+
+    async def _not_held(
+        self, move: VolumeMove, found: PersistentVolume | None, policy: str = ""
+    ) -> None:
+        """Neither now nor by a request that is under way yet: only in Held one is sent."""
+        if move.told.undone_from == Phase.HELD:
+            await self._record.leave(move, found)
+        await self._record.let_go(move, found, policy)
 
     async def _made_for_it(self, move: VolumeMove) -> Later | None:
         """Remove what the data came from; None once there is nothing of it."""

@@ -211,6 +211,7 @@ async def test_what_goes_back_and_is_undone_lets_the_kept_volume_go():
     await ending.undo(a_move_back("Aborting"))
 
     assert record.let_go_of == [OLD_PV, KEPT_PV]
+    assert record.left == [OLD_PV, KEPT_PV]
     assert record.written[-1]["phase"] == Phase.ABORTED
 
 
