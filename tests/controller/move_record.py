@@ -194,11 +194,15 @@ class FakeCompanions:
     def __init__(self, says: Any = None, left: str = "") -> None:
         self.says = says
         self.left = left
+        self.others_lead = True
 
     async def before_begin(self, _: VolumeMove) -> Any:
         return self.says
 
     before_stop = before_swap = before_return = before_begin
+
+    async def is_led(self, _: VolumeMove) -> bool:
+        return self.others_lead
 
     async def not_moved(self, _: VolumeMove) -> str:
         return self.left
