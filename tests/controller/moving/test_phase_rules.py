@@ -314,3 +314,22 @@ def test_every_phase_leads_to_an_end():
     # It turns back only if that is all that saves data; its user cannot abort it any more.
     assert ends_of(Phase.SWAPPING) == {Phase.DONE, Phase.ABORTED}
     assert Phase.SWAPPING not in ABORTABLE
+
+
+@pytest.mark.parametrize(
+    ("driver", "keeps"),
+    [("ebs.csi.eks.amazonaws.com", False), ("ebs.csi.aws.com", True), ("", True)],
+)
+def test_the_old_object_of_a_volume_that_went_to_another_driver_keeps_nothing(
+    driver: str, *, keeps: bool
+):
+    move = a_move()
+    target = msgspec.structs.replace(move.told.plan.target, driver=driver)
+    plan = msgspec.structs.replace(move.told.plan, keeps_volume=True, target=target)
+    source = msgspec.structs.replace(move.source, driver="ebs.csi.aws.com")
+    move = msgspec.structs.replace(move, status=msgspec.structs.replace(move.told, plan=plan))
+
+    said = rules.kept(move, source, "Sunday", is_there=True)
+
+    assert ("nobody deletes before" in said) is keeps
+    assert (f"driver {driver} deletes volume {VOLUME}" in said) is not keeps
