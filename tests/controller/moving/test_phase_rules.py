@@ -17,7 +17,15 @@ from provisioner.model.persistent_volume import (
     PersistentVolumeStatus,
 )
 from provisioner.model.volume import CreateRequest, VolumeState
-from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, VolumeMove
+from provisioner.model.volume_move import (
+    ABORTABLE,
+    ENDS,
+    STAGES,
+    MovePlan,
+    Phase,
+    Shape,
+    VolumeMove,
+)
 from tests.builders import DELETED_AT, VOLUME, ZONE, a_volume, an_attachment
 
 OLD_UID, NEW_PV, OLD_PV = "old-uid", "pvc-move-uid", "pvc-old"
@@ -323,9 +331,7 @@ def test_every_phase_leads_to_an_end():
 def test_the_old_object_of_a_volume_that_went_to_another_driver_keeps_nothing(
     driver: str, *, keeps: bool
 ):
-    move = a_move()
-    target = msgspec.structs.replace(move.told.plan.target, driver=driver)
-    plan = msgspec.structs.replace(move.told.plan, keeps_volume=True, target=target)
+    move, plan = a_move(), MovePlan(keeps_volume=True, target=Shape(driver=driver))
     source = msgspec.structs.replace(move.source, driver="ebs.csi.aws.com")
     move = msgspec.structs.replace(move, status=msgspec.structs.replace(move.told, plan=plan))
 
