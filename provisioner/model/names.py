@@ -41,7 +41,8 @@ HELD_FOR_MOVE = f"{OUR_PREFIX}held-for-move"
 ATTACHED_BEFORE_MOVE = f"{OUR_PREFIX}attached-before-move"
 # On one that a move has set to Retain before its claim is exchanged: the policy that it had.
 POLICY_BEFORE_MOVE = f"{OUR_PREFIX}policy-before-move"
-# Claim: the VolumeMove that turned back just before it would have deleted it.
+# Claim: the VolumeMove that turned back just before it would have deleted it. PersistentVolume: one
+# that was undone before it held it.
 LEFT_BY_MOVE = f"{OUR_PREFIX}left-by-move"
 # PersistentVolume, claim and pod of a copy of files: the VolumeMove that it is made for. On a
 # PersistentVolume as annotation "from NAMESPACE/NAME" or "to …", on the others as label, its UID.

@@ -40,6 +40,7 @@ class FakeRecord:
         self.held: list[str] = []
         self.kept: list[str] = []
         self.is_wanted = False
+        self.left: list[str] = []
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.others.get(name, self.new) if name != OLD_PV else self.old
@@ -55,6 +56,9 @@ class FakeRecord:
     async def let_go(self, _: VolumeMove, found: Any, policy: str = "") -> None:
         self.let_go_with.append(policy)
         self.let_go_of.extend([found.name] if found is not None else [])
+
+    async def leave(self, _: VolumeMove, found: PersistentVolume | None) -> None:
+        self.left.extend([found.name] if found is not None else [])
 
     async def remove_volume_object(self, found: PersistentVolume) -> None:
         self.removed.append(found.name)
@@ -190,11 +194,15 @@ class FakeCompanions:
     def __init__(self, says: Any = None, left: str = "") -> None:
         self.says = says
         self.left = left
+        self.others_lead = True
 
     async def before_begin(self, _: VolumeMove) -> Any:
         return self.says
 
     before_stop = before_swap = before_return = before_begin
+
+    async def is_led(self, _: VolumeMove) -> bool:
+        return self.others_lead
 
     async def not_moved(self, _: VolumeMove) -> str:
         return self.left

@@ -67,6 +67,9 @@ class MoveEnding:
         if move.goes_back:
             await self._remove_kept(move)
         old = await self._record.known_volume(move, source.persistent_volume)
+        if old is not None and HELD_FOR_MOVE not in old.annotations:
+            # A process before us has held it, which a cache may not show: it would stay held.
+            old = await self._record.persistent_volume(source.persistent_volume)
         # A pod that was kept from the old volume may be gone, and its attachment not yet.
         is_soon = phase_age_s(move) < _LATEST_REQUEST_S
         if old is not None and is_soon and await self._record.is_to_be_attached(old):
@@ -134,10 +137,10 @@ class MoveEnding:
             return Later(LOOK_AGAIN_S)
         old = await self._record.persistent_volume(source.persistent_volume)
         policy = form_rules.policy_before(old) if old is not None else ""
-        await self._record.let_go(move, old, policy)
+        await self._not_held(move, old, policy)
         if move.goes_back:
             kept = await self._record.persistent_volume(move.kept.persistent_volume)
-            await self._record.let_go(move, kept)
+            await self._not_held(move, kept)
         move = await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)
@@ -153,6 +156,14 @@ class MoveEnding:
             return waits
         await self._record.advance(move, Phase.ABORTED, _why(move))
         return AGAIN
+
+    async def _not_held(
+        self, move: VolumeMove, found: PersistentVolume | None, policy: str = ""
+    ) -> None:
+        """Neither now nor by a request that is under way yet: only in Held one is sent."""
+        if move.told.undone_from == Phase.HELD:
+            await self._record.leave(move, found)
+        await self._record.let_go(move, found, policy)
 
     async def _made_for_it(self, move: VolumeMove) -> Later | None:
         """Remove what the data came from; None once there is nothing of it."""

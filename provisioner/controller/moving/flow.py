@@ -185,12 +185,16 @@ class Mover:
         phase = move.phase
         if move.told.source is not None and move.told.source.driver != self._driver:
             return SETTLED
-        if move.is_to_end and phase in ABORTABLE and not move.is_promised:
+        if move.is_to_end and phase in ABORTABLE and not await self._goes_on(move):
             if phase is Phase.PLANNED:
                 await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
                 return AGAIN
             return await self._record.abort(move, phase_rules.Undo("aborted by its user"))
         return await self._passes[phase](move)
+
+    async def _goes_on(self, move: VolumeMove) -> bool:
+        """Whether another one may have swapped, as this one has promised to do the same."""
+        return move.is_promised and await self._companions.is_led(move)
 
     async def _tell(self, uid: str, error: StorageError) -> None:
         """Show in the status why it does not go on; that is no reason to fail once more."""

@@ -528,6 +528,13 @@ def kept(move: VolumeMove, source: MoveSource, until: str, *, is_there: bool) ->
     if not is_there:
         stays = "the volume stays" if move.keeps_volume else "nothing keeps the old volume"
         return f"PersistentVolume {source.persistent_volume} was deleted meanwhile: {stays}"
+    driver = move.told.plan.target.driver if move.told.plan is not None else ""
+    if move.keeps_volume and driver not in ("", source.driver):
+        return (
+            f"PersistentVolume {source.persistent_volume} is kept until {until}, and keeps nothing:"
+            f" if the claim is deleted, driver {driver} deletes volume {source.volume_id} by the "
+            "policy of the new PersistentVolume"
+        )
     if move.keeps_volume:
         return (
             f"PersistentVolume {source.persistent_volume} is kept until {until}; it names the same "

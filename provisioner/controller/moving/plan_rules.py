@@ -39,6 +39,7 @@ from provisioner.model.meta import ObjectMeta
 from provisioner.model.names import (
     ATTACHED_BEFORE_MOVE,
     HELD_FOR_MOVE,
+    LEFT_BY_MOVE,
     MODIFICATIONS,
     POLICY_BEFORE_MOVE,
 )
@@ -62,7 +63,10 @@ PVC_PROTECTION = "kubernetes.io/pvc-protection"
 _IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
 _TOPOLOGY = frozenset({ZONE_LABEL, BETA_ZONE_LABEL, REGION_LABEL})
 # Annotations that are not those of the next PersistentVolume.
-_OF_ONE_OBJECT = (ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE, POLICY_BEFORE_MOVE, MODIFICATIONS)
+_OF_ONE_OBJECT = (
+    *(ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE),
+    MODIFICATIONS,
+)
 
 
 @dataclass(frozen=True, slots=True)

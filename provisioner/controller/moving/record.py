@@ -285,6 +285,18 @@ class MoveRecord:
             body["spec"] = {"persistentVolumeReclaimPolicy": policy}
         await self._patch_volume(found, body)
 
+    async def leave(self, move: VolumeMove, found: PersistentVolume | None) -> None:
+        """Make one that is not held another version: what a process before us has sent is late.
+
+        Without it, a hold that was under way when its sender died would come after the end of the
+        move, and stay for ever.
+        """
+        notes = found.annotations if found is not None else {}
+        if found is None or HELD_FOR_MOVE in notes or notes.get(LEFT_BY_MOVE) == move.key:
+            return
+        note = {"annotations": {LEFT_BY_MOVE: move.key}}
+        await self._patch_volume(found, {"metadata": _exactly(found) | note})
+
     async def is_to_be_attached(self, found: PersistentVolume) -> bool:
         """Whether Kubernetes wants it attached to a node."""
         await self._caches.certain(self._caches.attachments)

@@ -28,6 +28,10 @@ def of_logs(phase: str = "", status: Any = None, **spec: Any) -> VolumeMove:
     return a_move("logs", phase, status, **{"movedWith": ["data"]} | spec)
 
 
+def of_data(phase: str) -> VolumeMove:
+    return a_move("data", phase, **WITH_LOGS)
+
+
 def logs(*moves: VolumeMove, zone: str | None = HERE, **more: Any) -> Companion:
     zones = frozenset({zone}) if zone else None
     return Companion("logs", zones=zones, moves=moves, pods=POD, **more)
@@ -263,6 +267,20 @@ def test_the_first_by_name_may_be_aborted_until_it_swaps():
     assert of_logs("Creating", {"ready": True}).is_promised
     waits = [Companion("data", zones=frozenset({HERE}), moves=[first])]
     assert isinstance(rules.before_swap(of_logs("Creating", {"ready": True}), waits), Undo)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_led"),
+    [
+        (Companion("data", zones=frozenset({THERE})), False),
+        (Companion("data", zones=frozenset({HERE})), True),
+        (Companion("data", zones=frozenset({THERE}), moves=[of_data("Cleaning")]), True),
+        (Companion("wal", zones=frozenset({HERE})), False),
+    ],
+    ids=["is there already", "is not", "has just swapped", "comes later"],
+)
+def test_a_claim_that_has_arrived_decides_nothing_for_the_others(first: Companion, *, is_led: bool):
+    assert rules.is_led(of_logs("Held", {"ready": True}), [first]) is is_led
 
 
 def test_moves_that_do_not_name_the_same_claims_do_not_begin():

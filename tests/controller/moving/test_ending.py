@@ -94,6 +94,26 @@ async def test_it_is_not_held_for_ever_for_an_attachment_that_stays():
     assert record.let_go_with == [""]
 
 
+async def test_a_hold_that_the_cache_of_a_new_leader_does_not_show_yet_is_let_go():
+    """It would be held for ever: ``keep_source`` waits as long as any move holds it."""
+    ending, record = a_cleaning(a_pv("Released", **{HELD_FOR_MOVE: "shop/to-b"}))
+    let_go: list[bool] = []
+
+    async def known(_: VolumeMove, name: str) -> PersistentVolume | None:
+        return a_pv("Bound", "Delete") if name == OLD_PV else None  # as it was before the move
+
+    async def keep(_: VolumeMove, found: Any, policy: str = "") -> None:
+        assert not policy
+        let_go.append(HELD_FOR_MOVE in found.annotations)
+
+    record.known_volume = known  # type: ignore[method-assign]
+    record.let_go = keep  # type: ignore[method-assign]
+
+    await ending.clean(in_phase(a_done_move(keeps=False), "Cleaning"))
+
+    assert let_go == [True]
+
+
 async def test_the_end_of_a_move_whose_old_object_was_deleted_says_so():
     ending, record = a_cleaning(None)
 
@@ -193,6 +213,7 @@ async def test_what_goes_back_and_is_undone_lets_the_kept_volume_go():
     await ending.undo(a_move_back("Aborting"))
 
     assert record.let_go_of == [OLD_PV, KEPT_PV]
+    assert record.left == [OLD_PV, KEPT_PV]
     assert record.written[-1]["phase"] == Phase.ABORTED
 
 

@@ -200,6 +200,23 @@ async def test_an_abort_after_a_move_has_said_it_is_ready_comes_too_late_unless_
     assert (Phase.ABORTING in [each.get("phase") for each in record.written]) is not goes_on
 
 
+async def test_one_that_waits_for_claims_by_later_names_only_may_be_aborted_although_it_is_ready():
+    """The first by name was moved before: nobody swaps, trusting that this one does."""
+    mover, record = a_mover(a_pv("Bound"))
+    asked = in_phase(a_done_move(keeps=False), "Creating", ready=True)
+    source = structs.replace(asked.source, driver=DRIVER)
+    asked = structs.replace(
+        asked,
+        spec=structs.replace(asked.spec, abort=True, moved_with=["a", "z"]),
+        status=structs.replace(asked.told, source=source),
+    )
+    mover._companions.others_lead = False  # type: ignore[attr-defined]
+
+    await mover._pass(asked)
+
+    assert [each.get("phase") for each in record.written] == [Phase.ABORTING]
+
+
 # -- what is known, and what is read
 
 

@@ -17,7 +17,15 @@ from provisioner.model.persistent_volume import (
     PersistentVolumeStatus,
 )
 from provisioner.model.volume import CreateRequest, VolumeState
-from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, VolumeMove
+from provisioner.model.volume_move import (
+    ABORTABLE,
+    ENDS,
+    STAGES,
+    MovePlan,
+    Phase,
+    Shape,
+    VolumeMove,
+)
 from tests.builders import DELETED_AT, VOLUME, ZONE, a_volume, an_attachment
 
 OLD_UID, NEW_PV, OLD_PV = "old-uid", "pvc-move-uid", "pvc-old"
@@ -314,3 +322,20 @@ def test_every_phase_leads_to_an_end():
     # It turns back only if that is all that saves data; its user cannot abort it any more.
     assert ends_of(Phase.SWAPPING) == {Phase.DONE, Phase.ABORTED}
     assert Phase.SWAPPING not in ABORTABLE
+
+
+@pytest.mark.parametrize(
+    ("driver", "keeps"),
+    [("ebs.csi.eks.amazonaws.com", False), ("ebs.csi.aws.com", True), ("", True)],
+)
+def test_the_old_object_of_a_volume_that_went_to_another_driver_keeps_nothing(
+    driver: str, *, keeps: bool
+):
+    move, plan = a_move(), MovePlan(keeps_volume=True, target=Shape(driver=driver))
+    source = msgspec.structs.replace(move.source, driver="ebs.csi.aws.com")
+    move = msgspec.structs.replace(move, status=msgspec.structs.replace(move.told, plan=plan))
+
+    said = rules.kept(move, source, "Sunday", is_there=True)
+
+    assert ("nobody deletes before" in said) is keeps
+    assert (f"driver {driver} deletes volume {VOLUME}" in said) is not keeps

@@ -18,7 +18,7 @@ from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
 from provisioner.model.meta import ObjectMeta, ObjectReference
-from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS, POLICY_BEFORE_MOVE
+from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, MODIFICATIONS, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import (
     CsiSource,
     InTreeSource,
@@ -44,6 +44,7 @@ DOCUMENT: dict[str, Any] = {
             "pv.kubernetes.io/bound-by-controller": "yes",
             MODIFICATIONS: "{}",
             HELD_FOR_MOVE: "shop/other",
+            LEFT_BY_MOVE: "shop/other",
             POLICY_BEFORE_MOVE: "Delete",
             "example.com/note": "stays",
         },

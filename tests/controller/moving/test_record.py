@@ -94,6 +94,22 @@ async def test_retain_stays_after_the_swap_and_where_the_move_has_not_set_it(
     assert client.bodies == [{"metadata": EXACTLY | {"annotations": dict.fromkeys(notes)}}]
 
 
+@pytest.mark.parametrize(
+    ("notes", "is_written"),
+    [({}, True), ({LEFT_BY_MOVE: "shop/to-csi"}, False), (HELD, False)],
+)
+async def test_a_hold_that_is_under_way_at_the_end_of_its_move_comes_too_late(
+    notes: dict[str, str], *, is_written: bool
+):
+    record, client = a_record()
+
+    await record.leave(MOVE, a_pv(**notes))
+    await record.leave(MOVE, None)
+
+    note = {"annotations": {LEFT_BY_MOVE: "shop/to-csi"}}
+    assert client.bodies == ([{"metadata": EXACTLY | note}] if is_written else [])
+
+
 @pytest.mark.parametrize("notes", [{}, {HELD_FOR_MOVE: "shop/another"} | NOTED])
 async def test_what_is_not_of_this_move_is_left(notes: dict[str, str]):
     record, client = a_record()

@@ -135,6 +135,12 @@ def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Un
     return found if found is not None or going is None else Await(text.format(going.name))
 
 
+def is_led(move: VolumeMove, companions: Iterable[Companion]) -> bool:
+    """Whether another one decides if it swaps: those that have arrived decide nothing any more."""
+    members = (each for each in companions if not _has_arrived(move, each))
+    return any(each.name < move.spec.claim_name for each in members)
+
+
 def not_moved(move: VolumeMove, companions: Iterable[Companion]) -> str:
     """What a human has to know of claims that failed after others had swapped; "" if none has."""
     left = [e for e in companions if _partner(move, e) is None and not _is_there(move, e)]

@@ -43,6 +43,10 @@ class Companions:
         """See ``companion_rules``."""
         return rules.before_return(move, await self._moved_with(move))
 
+    async def is_led(self, move: VolumeMove) -> bool:
+        """See ``companion_rules``."""
+        return rules.is_led(move, await self._moved_with(move))
+
     async def not_moved(self, move: VolumeMove) -> str:
         """See ``companion_rules``."""
         return rules.not_moved(move, await self._moved_with(move))
