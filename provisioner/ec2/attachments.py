@@ -99,6 +99,7 @@ class DeviceBook:
                 action="AttachVolume",
             )
         page.by_volume[volume_id] = mine
+        page.freed_at.pop(mine, None)  # or it would count when others free it
         page.attached_at.pop(volume_id, None)
         return mine
 
@@ -109,8 +110,8 @@ class DeviceBook:
             page.attached_at[volume_id] = self._clock()
 
     def leaving(self, instance_id: str, volume_id: str, name: str) -> None:
-        """EC2 says under which name the volume is that was told to leave: see ``release``."""
-        if name:
+        """A volume that leaves is there under this name ("": unknown); see ``release``."""
+        if name and volume_id:
             now = self._clock()
             page = self._pages.setdefault(instance_id, _Page())
             page.touched_at = page.attached_at[volume_id] = now

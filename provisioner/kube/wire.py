@@ -257,13 +257,14 @@ def adopt(new: msgspec.Struct, old: msgspec.Struct) -> None:
     """Replace parts of an object by equal ones of the version before it, names and ids too.
 
     What refers to those parts (keys of caches, indexes) would otherwise keep the old ones alive
-    beside the new. As after ``share``, nothing may be changed in place.
+    beside the new. As after ``share``, nothing may be changed in place. In free-form JSON, 1 and
+    true are equal and not the same.
     """
     for name in new.__struct_fields__:
         mine, known = getattr(new, name), getattr(old, name, None)
         if mine is known or type(mine) is not type(known):
             continue
-        if mine == known:
+        if mine == known and (type(mine) is str or _encode(mine) == _encode(known)):
             force_setattr(new, name, known)
         elif isinstance(mine, msgspec.Struct) and isinstance(known, msgspec.Struct):
             adopt(mine, known)

@@ -35,10 +35,17 @@ class AttachmentError(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_
     time: str | None = None
 
 
+class AttachmentMetadata(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``status.attachmentMetadata``: what of it the controller asks for."""
+
+    device_path: str = ""
+
+
 class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``status`` of an attachment."""
 
     attached: bool = False
+    attachment_metadata: AttachmentMetadata | None = None
     attach_error: AttachmentError | None = None
     detach_error: AttachmentError | None = None
 
@@ -53,6 +60,12 @@ class Attachment(UnlabelledObject, frozen=True, rename="camel", gc=False, kw_onl
     def attached(self) -> bool:
         """Whether it is reported as attached."""
         return self.status is not None and self.status.attached
+
+    @property
+    def device(self) -> str:
+        """The device name that was reported with it, "" if none was."""
+        found = self.status.attachment_metadata if self.status is not None else None
+        return found.device_path if found is not None else ""
 
 
 def attachment_name(volume_handle: str, driver: str, node: str) -> str:

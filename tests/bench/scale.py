@@ -255,7 +255,9 @@ class _Crowd:
         probes = f"127.0.0.1:{free_port()}"
         standby = await self._controller("controller-b", "--metrics-address", probes)
         self._made.contestant = standby
-        await until_ready(f"http://{probes}/readyz")
+        await self._made.plane.crew.unless_failed(
+            until_ready(f"http://{probes}/readyz"), _PATIENCE_S, "the start of a standby"
+        )
         await self._made.quiet()
         await self._made.plane.crew.stop(leader.name, grace_s=_STOPS_S)
         name = "take-over by a warm standby until the first new claim is Bound"

@@ -24,7 +24,13 @@ from provisioner.ec2.watcher import Watcher, Watchers
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import ATTACHMENTS
 from provisioner.metrics import Metrics
-from provisioner.model.attachment import NODE_ID, Attachment, AttachmentError, AttachmentStatus
+from provisioner.model.attachment import (
+    NODE_ID,
+    Attachment,
+    AttachmentError,
+    AttachmentMetadata,
+    AttachmentStatus,
+)
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import VolumeAttributes
@@ -172,7 +178,8 @@ class AttachWorld:
         if body["status"].get("attached"):
             self.attached_at[name] = self.clock()
             self.metadata[name] = body["status"]["attachmentMetadata"]
-            status = AttachmentStatus(attached=True)
+            told = AttachmentMetadata(device_path=self.metadata[name]["devicePath"])
+            status = AttachmentStatus(attached=True, attachment_metadata=told)
         return self._put(replace(found, status=status))
 
     def _put(self, found: Attachment, **changes: Any) -> Attachment:

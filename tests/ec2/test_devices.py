@@ -190,5 +190,23 @@ def test_after_a_restart_too_a_name_just_freed_is_used_last(book: DeviceBook) ->
 def test_a_detachment_that_tells_no_name_leaves_nothing_behind(book: DeviceBook) -> None:
     book.leaving("i-1", "vol-1", "")
     book.release("i-1", "vol-1")
+    book.leaving("i-of-another-driver", "", "/dev/vdb")
+    book.release("i-of-another-driver", "")
 
     assert not book._pages
+
+
+def test_a_name_that_others_freed_counts_from_then_though_it_had_been_freed_before(
+    book: DeviceBook, clock: Clock
+) -> None:
+    for number, _ in enumerate(DEVICE_NAMES):
+        book.reserve("i-1", f"vol-{number}", {})
+        book.release("i-1", f"vol-{number}")
+        clock.now += 1
+    name = book.reserve("i-1", "vol-again", {})
+    book.attached("i-1", "vol-again")
+    clock.now += 1200
+    book.reserve("i-2", "vol-2", {})  # the book is tidied
+    book.reserve("i-1", "vol-3", {name: "vol-again"})
+
+    assert book.reserve("i-1", "vol-4", {}) != name

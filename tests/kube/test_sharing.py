@@ -132,3 +132,18 @@ def test_what_is_equal_and_of_another_type_is_no_copy() -> None:
 
     assert (new.count, new.names, new.more) == (True, None, "b")
     assert new.count is True
+
+
+def test_numbers_and_booleans_in_free_form_parts_are_not_mixed_up() -> None:
+    class Spec(msgspec.Struct, frozen=True):
+        free: dict[str, Any]
+        same: dict[str, Any]
+
+    class Thing(msgspec.Struct, frozen=True):
+        spec: Spec
+
+    old, new = (Thing(Spec({"a": [each]}, {"b": 1})) for each in (1, True))
+    wire.adopt(new, old)
+
+    assert new.spec.free["a"][0] is True
+    assert new.spec.same is old.spec.same

@@ -80,6 +80,8 @@ class Detacher:
                 return CHECK_AGAIN
             await self._release(attachment, target)
             return SETTLED
+        # DetachVolume's reply tells the name too, but may be lost, or was an earlier process's.
+        self._ec2.devices.leaving(target.instance_id, target.volume_id, attachment.device)
         step = rules.next_detach_step(
             attachment,
             target,

@@ -69,10 +69,11 @@ class Attacher:
             self._state.forget(old)
             self.detacher.forget(old)
             self._leave_turn(old)
-            # If it was removed by force, its device name is still reserved. Should the volume
-            # still be attached, EC2 shows the name as taken.
-            recorded = old.annotations
-            self._ec2.release(recorded.get(NODE_ID, ""), recorded.get(VOLUME_ID, ""))
+            # If it was removed by force, its device name is still reserved, or will be free soon.
+            # Should the volume still be attached, EC2 shows the name as taken.
+            at = old.annotations.get(NODE_ID, ""), old.annotations.get(VOLUME_ID, "")
+            self._ec2.devices.leaving(*at, old.device)
+            self._ec2.release(*at)
         if new is not None and new.spec.attacher == self._driver and rules.is_new(old, new):
             if new.deleting:
                 self._leave_turn(new)
