@@ -34,7 +34,7 @@ for line in sys.stdin:
 # 128 MiB, 2026-11-23).
 _COMPRESS: Final = """\
 import sys, zlib
-deflate = zlib.compressobj(7, zlib.DEFLATED, 31)
+deflate = zlib.compressobj(9, zlib.DEFLATED, 31)
 sys.stdout.buffer.write(deflate.compress(sys.stdin.buffer.read()) + deflate.flush())
 """
 

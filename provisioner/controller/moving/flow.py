@@ -278,7 +278,7 @@ class Mover:
         """
         if _is_held(move, old) or not move.copies or move.uid in self._used:
             return await self._record.persistent_volume(old.name)
-        if self._caches.attachments.keyed("persistent_volume", old.name):
+        if await self._record.is_to_be_attached(old):
             return old
         return await self._record.hold(move, old, self._driver)
 

@@ -7,7 +7,7 @@ leaves it there (csi_handler.go: csiAttach, addPVFinalizer). So the hold takes i
 is there later tells that what was copied may be old.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,16 @@ def held(old: PersistentVolume, move: VolumeMove, driver: str) -> Json:
         return {"annotations": {HELD_FOR_MOVE: move.key}}
     notes = {HELD_FOR_MOVE: move.key, ATTACHED_BEFORE_MOVE: "true"}
     return {"annotations": notes, "finalizers": left}
+
+
+def released(old: PersistentVolume, driver: str, notes: Iterable[str]) -> Json:
+    """The metadata of a PersistentVolume whose hold ends; ``notes`` are removed as well."""
+    gone = dict.fromkeys(notes)
+    if ATTACHED_BEFORE_MOVE not in old.annotations:
+        return {"annotations": gone}
+    mark = finalizer_of_attacher(driver)
+    marked = old.finalizers if mark in old.finalizers else [*old.finalizers, mark]
+    return {"annotations": gone | {ATTACHED_BEFORE_MOVE: None}, "finalizers": [*marked]}
 
 
 def outdated(move: VolumeMove, old: PersistentVolume | None, driver: str) -> str | None:

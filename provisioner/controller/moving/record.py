@@ -87,6 +87,7 @@ class MoveRecord:
         self._client = services.client
         self._caches = services.caches
         self._events = services.events
+        self._driver = services.settings.driver
         self._trusted: set[str] = set()  # moves that are not in doubt
 
     def trust(self, uid: str) -> None:
@@ -269,7 +270,7 @@ class MoveRecord:
         """The opposite, unless it is held for another move.
 
         Exactly the version that was read is changed, so that what another process had sent before
-        does not come after it.
+        does not come after it. The attacher's mark that the hold has taken away comes back.
 
         Args:
             move: whose notes on the PersistentVolume are removed.
@@ -280,7 +281,9 @@ class MoveRecord:
         ours = {HELD_FOR_MOVE, POLICY_BEFORE_MOVE} & notes.keys()
         if found is None or not ours or notes.get(HELD_FOR_MOVE, move.key) != move.key:
             return
-        body: Json = {"metadata": _exactly(found) | {"annotations": dict.fromkeys(ours)}}
+        body: Json = {
+            "metadata": _exactly(found) | freshness_rules.released(found, self._driver, ours)
+        }
         if policy and POLICY_BEFORE_MOVE in ours:
             body["spec"] = {"persistentVolumeReclaimPolicy": policy}
         await self._patch_volume(found, body)
@@ -289,13 +292,15 @@ class MoveRecord:
         """Make one that is not held another version: what a process before us has sent is late.
 
         Without it, a hold that was under way when its sender died would come after the end of the
-        move, and stay for ever.
+        move, and stay for ever. Nothing of it is left.
         """
-        notes = found.annotations if found is not None else {}
-        if found is None or HELD_FOR_MOVE in notes or notes.get(LEFT_BY_MOVE) == move.key:
+        if found is None or HELD_FOR_MOVE in found.annotations:
             return
-        note = {"annotations": {LEFT_BY_MOVE: move.key}}
-        await self._patch_volume(found, {"metadata": _exactly(found) | note})
+        if LEFT_BY_MOVE not in found.annotations:
+            note = {"annotations": {LEFT_BY_MOVE: move.key}}
+            found = await self._patch_volume(found, {"metadata": _exactly(found) | note})
+        gone = {"annotations": {LEFT_BY_MOVE: None}}
+        await self._patch_volume(found, {"metadata": _exactly(found) | gone})
 
     async def is_to_be_attached(self, found: PersistentVolume) -> bool:
         """Whether Kubernetes wants it attached to a node."""

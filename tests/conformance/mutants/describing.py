@@ -30,7 +30,7 @@ MUTANTS = (
     ),
     Mutant("describe-id-twice", "listing._candidates", "list(dict.fromkeys(named))", "named"),
     off("describe-thousand-ids", "listing._candidates", "len(named) > MAX_IDS"),
-    Mutant("describe-pages", "listing._cut", "found[page_size:]", "found[page_size + 1 :]"),
+    Mutant("describe-pages", "listing._cut", "keys[page_size:]", "keys[page_size + 1 :]"),
     Mutant(
         "describe-page-size",
         "listing._page_size",
@@ -46,8 +46,8 @@ MUTANTS = (
     ),
     Mutant(
         "describe-bad-page-token",
-        "listing._candidates",
-        'if rest is None:\n            raise Ec2Error("InvalidNextToken", "The specified NextToken is not valid.")',
+        "listing._go_on",
+        'if rest is None:\n        raise Ec2Error("InvalidNextToken", "The specified NextToken is not valid.")',
         "rest = rest or []",
     ),
     Mutant("describe-by-id-filter", "filters.VOLUME_FIELDS", "volume-id", ""),

@@ -290,15 +290,14 @@ async def test_after_a_lost_reply_the_next_pass_reads_all():
 
 
 @pytest.mark.parametrize(
-    ("attached", "used", "held"), [(False, False, [OLD_PV]), (True, False, []), (False, True, [])]
+    ("wanted", "used", "held"), [(False, False, [OLD_PV]), (True, False, []), (False, True, [])]
 )
 async def test_a_volume_is_held_at_once_unless_somebody_seems_to_use_it(
-    *, attached: bool, used: bool, held: list[str]
+    *, wanted: bool, used: bool, held: list[str]
 ):
     mover, record = a_mover(a_pv("Bound"))
     mover._used = {"move-uid"} if used else set()
-    there = SimpleNamespace(keyed=lambda *_: [Attachment()] if attached else [])
-    mover._caches = SimpleNamespace(attachments=there)  # type: ignore[assignment]
+    record.is_wanted = wanted
 
     assert await mover._held_volume(a_done_move(keeps=False), a_pv("Bound")) is not None
     assert record.held == held

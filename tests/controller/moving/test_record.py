@@ -18,7 +18,7 @@ from provisioner.model.names import (
     LEFT_BY_MOVE,
     POLICY_BEFORE_MOVE,
 )
-from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.workload import ControlledPod
 from tests.builders import DRIVER
@@ -40,12 +40,14 @@ class FakeClient:
         assert (name, namespace) in {("pvc-old", ""), ("data", "shop")}
         assert kind is Patch.MERGE
         self.bodies.append(body)
+        return a_pv() if name == "pvc-old" else None
 
 
 def a_record() -> tuple[MoveRecord, FakeClient]:
     record, client = object.__new__(MoveRecord), FakeClient()
     cache = SimpleNamespace(observe=lambda _: None)
     record._client = client  # type: ignore[assignment]
+    record._driver = DRIVER
     record._caches = SimpleNamespace(persistent_volumes=cache)  # type: ignore[assignment]
     return record, client
 
@@ -95,19 +97,32 @@ async def test_retain_stays_after_the_swap_and_where_the_move_has_not_set_it(
 
 
 @pytest.mark.parametrize(
-    ("notes", "is_written"),
-    [({}, True), ({LEFT_BY_MOVE: "shop/to-csi"}, False), (HELD, False)],
+    ("notes", "written"),
+    [({}, ["shop/to-csi", None]), ({LEFT_BY_MOVE: "shop/to-csi"}, [None]), (HELD, [])],
 )
 async def test_a_hold_that_is_under_way_at_the_end_of_its_move_comes_too_late(
-    notes: dict[str, str], *, is_written: bool
+    notes: dict[str, str], written: list[str | None]
 ):
+    """Each write is another version; nothing of them is left."""
     record, client = a_record()
 
     await record.leave(MOVE, a_pv(**notes))
     await record.leave(MOVE, None)
 
-    note = {"annotations": {LEFT_BY_MOVE: "shop/to-csi"}}
-    assert client.bodies == ([{"metadata": EXACTLY | note}] if is_written else [])
+    assert client.bodies == [
+        {"metadata": EXACTLY | {"annotations": {LEFT_BY_MOVE: each}}} for each in written
+    ]
+
+
+async def test_the_attachers_mark_that_a_hold_took_away_comes_back_with_its_end():
+    record, client = a_record()
+
+    await record.let_go(MOVE, a_pv(**HELD, **{ATTACHED_BEFORE_MOVE: "true"}))
+
+    [body] = client.bodies
+    notes = {HELD_FOR_MOVE: None, ATTACHED_BEFORE_MOVE: None}
+    marks = [finalizer_of_attacher(DRIVER)]
+    assert body == {"metadata": EXACTLY | {"annotations": notes, "finalizers": marks}}
 
 
 @pytest.mark.parametrize("notes", [{}, {HELD_FOR_MOVE: "shop/another"} | NOTED])
@@ -205,7 +220,9 @@ class FakeApi:
 
 def a_reader(move: VolumeMove, known: Claim | None) -> tuple[MoveRecord, FakeApi]:
     api = FakeApi(move, known)
-    services: Any = SimpleNamespace(client=api, caches=api.caches, events=None)
+    services: Any = SimpleNamespace(
+        client=api, caches=api.caches, events=None, settings=SimpleNamespace(driver=DRIVER)
+    )
     return MoveRecord(services), api
 
 
