@@ -33,7 +33,7 @@ MUTANTS = (
         "types-in-pages",
         "listing._cut",
         "if page_size is None or",
-        "if listing.ids == 'InstanceType' or page_size is None or",
+        "if any('.' in key for key in keys) or page_size is None or",
     ),
     Mutant(
         "types-show-their-limits",
