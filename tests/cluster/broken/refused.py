@@ -30,7 +30,9 @@ FULL: list[Json] = [
 """What EC2 has no room for while the matrix runs; no other claim there is of these types."""
 ALWAYS = 1_000_000
 _MODIFYING = asyncio.Lock()
-"""Modifications fail for the whole account, so two stories must not modify at once."""
+"""The next modification is the one that fails, so two stories must not modify at once."""
+_LATE_S = 60.0
+"""Until after the looks of both commands."""
 SLOW_S = 120.0
 """A quota is reported after a minute of searching for what may have been created."""
 
@@ -183,11 +185,11 @@ async def budget_used(place: Place) -> AsyncIterator[str]:
 async def modification_failed(place: Place) -> AsyncIterator[str]:
     _, volume_id = await growing.a_volume(place)
     async with _MODIFYING:
-        await place.cluster.control(failing_modifications=ALWAYS)
-        try:
-            await growing.ask(place, "24Gi")
-            await place.is_requested(volume_id, "ModifyVolume")
-            await growing.told(place, "VolumeResizeFailed")
-            yield "pvc data"  # each try fails: one that succeeds would end the trouble meanwhile
-        finally:
-            await place.cluster.control(failing_modifications=0)
+        await place.cluster.control(failing_modifications=1)
+        await growing.ask(place, "24Gi")
+        await place.is_requested(volume_id, "ModifyVolume")
+        # The next try would be well, and end the trouble before anybody looks.
+        late: Json = {"do": "delay", "delay_s": _LATE_S, "match": {"VolumeId": volume_id}}
+        await place.cluster.fault("ModifyVolume", n=ALWAYS, **late)
+    await growing.told(place, "VolumeResizeFailed")
+    yield "pvc data"
