@@ -14,7 +14,7 @@ import msgspec
 from provisioner.controller.moving.copying_rules import pod_body
 from provisioner.model.driver import AUTO_MODE_DRIVER, EBS_DRIVER
 from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
-from tests.cluster.accounts import CONTROLLER, NAMESPACE, WEBHOOK
+from tests.cluster.accounts import CONTROLLER, WEBHOOK
 from tests.cluster.hands import ATTACHMENTS, PVS, claims_of, pods_of
 from tests.cluster.static import ZONE, pinned
 
@@ -38,8 +38,6 @@ CLAIM = f"{claims_of(NAME)}/{NAME}"
 ATTACHMENT = f"{ATTACHMENTS}/{NAME}"
 SNAPSHOT, CONTENT = f"{SNAPSHOTS}/{NAME}", f"{CONTENTS}/{NAME}"
 POD = f"{pods_of(NAME)}/{NAME}"
-# Of manifests/deployment.yaml; policies read it.
-DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{CONTROLLER}"
 COPY = f"{pods_of(NAME)}/move-there"
 MOVE = f"/apis/{API_VERSION}/namespaces/{NAME}/volumemoves/{NAME}"
 GATE, HELD = "ebs-provisioner.io/volume-move", "ebs-provisioner.io/held-for-move"
@@ -94,18 +92,10 @@ def taint(key: str, effect: str = "NoSchedule") -> Json:
     return {"key": key, "effect": effect}
 
 
-def a_copy(uid: str = "new", image: str = "copy:1") -> Json:
+def a_copy(uid: str = "new") -> Json:
     """The pod that the controller creates to copy files."""
     move = {"metadata": {"namespace": NAME, "name": NAME, "uid": uid}}
-    return pod_body(msgspec.convert(move, VolumeMove), image)
-
-
-def a_deployment(*containers: Json) -> Json:
-    """That of the controller, as far as a policy reads it; nothing runs."""
-    named = {"app": CONTROLLER}
-    template = {"metadata": {"labels": named}, "spec": {"containers": [*containers]}}
-    spec = {"replicas": 0, "selector": {"matchLabels": named}, "template": template}
-    return {"metadata": {"name": CONTROLLER}, "spec": spec}
+    return pod_body(msgspec.convert(move, VolumeMove), "copy:1")
 
 
 def a_kept_copy() -> Json:
@@ -163,10 +153,6 @@ SPECIMENS: dict[str, Json] = {
         "metadata": {"name": NAME},
         "spec": {"claimName": NAME, "to": {"zone": "us-east-1b"}, "dryRun": True},
     },
-    DEPLOYMENT: a_deployment(
-        {"name": "controller", "image": "copy:1", "args": ["controller", "--copy-image=copy:2"]},
-        {"name": "sidecar", "image": "sidecar:1", "args": ["--copy-image=sidecar:2"]},
-    ),
     SNAPSHOT: {
         "apiVersion": "snapshot.storage.k8s.io/v1",
         "kind": "VolumeSnapshot",
@@ -403,11 +389,6 @@ def on_copies() -> Iterator[Write]:
 
     volumes = a_copy()["spec"]["volumes"]
     yield creates_pod(ACCEPTED, "a pod that copies files", a_copy())
-    yield creates_pod(ACCEPTED, "a copy with the image of --copy-image", a_copy(image="copy:2"))
-    for image in ("evil", "sidecar:1", "sidecar:2"):
-        yield creates_pod(REFUSED, f"a copy with the image {image}", a_copy(image=image))
-    others = a_copy(image="evil")
-    yield creates_pod(ACCEPTED, "a pod that looks like a copy", others, account=ADMINISTRATOR)
     yield creates_pod(REFUSED, "a copy without an owner", named(ownerReferences=[]))
     yield creates_pod(REFUSED, "a copy without its label", named(labels={}))
     yield creates_pod(

@@ -20,7 +20,6 @@ from provisioner.moves import wish_rules
 from provisioner.moves.requests import Moves
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import epochs, hands
-from tests.cluster.account_writes import DEPLOYMENT, a_deployment
 from tests.cluster.hands import ATTACHMENTS, PVS, Json
 from tests.cluster.replicas import eventually
 from tests.cluster.source_stories import SIZE_GIB, SourceStory
@@ -33,7 +32,6 @@ OF_MOVES = {"ebs-provisioner.io/held-for-move", "ebs-provisioner.io/policy-befor
 _ZONE = "topology.kubernetes.io/zone"
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-    "Deployment": DEPLOYMENT.rpartition("/")[0],
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
     "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
     "ValidatingAdmissionPolicy": (
@@ -46,16 +44,11 @@ _PATHS = {
 
 
 @contextlib.asynccontextmanager
-async def moves_installed(api: Api, copy_image: str = "copy:1") -> AsyncIterator[None]:
-    """The CRD and the rights of manifests/volume-moves and the webhook's, removed at the end.
-
-    With a Deployment of the controller that nobody runs: its image is the only one that copies.
-    """
+async def moves_installed(api: Api) -> AsyncIterator[None]:
+    """The CRD and the rights of manifests/volume-moves and the webhook's, removed at the end."""
     files = [MANIFESTS / each for each in ("crd.yaml", "rbac.yaml", "policy.yaml")]
     files.append(MANIFESTS.parent / "webhook-volume-moves" / "rbac.yaml")
     objects = [each for file in files for each in yaml.safe_load_all(file.read_text())]
-    controller = {"name": "controller", "image": copy_image}
-    objects.insert(0, {"kind": "Deployment"} | a_deployment(controller))
     paths = [f"{_PATHS[each['kind']]}/{each['metadata']['name']}" for each in objects]
     try:
         for each in objects:

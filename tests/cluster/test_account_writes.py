@@ -12,22 +12,14 @@ import yaml
 
 from provisioner.sandbox.installation import MANIFESTS
 from tests.cluster.account_writes import (
-    ACCEPTED,
     ATTACHMENT,
     CONTENT,
-    DEPLOYMENT,
-    NAME,
     ORPHANED,
-    REFUSED,
     SNAPSHOT,
-    SPECIMENS,
     WRITES,
     Write,
-    a_copy,
-    creates_pod,
 )
 from tests.cluster.background import Background
-from tests.cluster.hands import pods_of
 from tests.cluster.replicas import eventually
 from tests.cluster.thief import KINDS, Thief, a_thief
 from tests.policy_clauses import without_a_clause
@@ -54,31 +46,6 @@ async def thief(background: Background) -> AsyncIterator[Thief]:
 @pytest.mark.parametrize("write", WRITES, ids=str)
 async def test_an_account_writes_what_is_its_own_and_nothing_else(thief: Thief, write: Write):
     assert await thief.answer(write) == write.answer
-
-
-async def test_without_the_controllers_deployment_no_pod_is_copied_and_all_others_are_created(
-    thief: Thief,
-):
-    """Of the image policy, it is the parameter; what is denied without it must be ours alone."""
-    copy = creates_pod(ACCEPTED, "a pod that copies files", a_copy())
-    meta = {"name": "web", "namespace": NAME}
-    ordinary = {"metadata": meta, "spec": {"containers": [{"name": "web", "image": "web:1"}]}}
-
-    async def is_denied() -> bool:
-        return await thief.answer(copy) == REFUSED
-
-    await thief.api.delete(DEPLOYMENT)
-    try:
-        await eventually("copies are denied", is_denied)
-        await thief.api.request("POST", pods_of(NAME), ordinary, dryRun="All")
-    finally:
-        collection, _, _ = DEPLOYMENT.rpartition("/")
-        await thief.api.create(collection, SPECIMENS[DEPLOYMENT])
-
-    async def is_accepted() -> bool:
-        return await thief.answer(copy) == ACCEPTED
-
-    await eventually("copies are accepted again", is_accepted)
 
 
 @pytest.mark.parametrize("path", [ATTACHMENT, SNAPSHOT, CONTENT])

@@ -123,7 +123,7 @@ async def real_cluster(archive: Path, real: Background) -> AsyncIterator[Cluster
         await real.call(node.import_images(archive))
     async with real_pods.watched(real, "--volume-moves", f"--copy-image={name}") as cluster:
         cluster.copy_image = name  # type: ignore[attr-defined]
-        async with moves_installed(cluster.api, copy_image=name):
+        async with moves_installed(cluster.api):
             yield cluster
 
 

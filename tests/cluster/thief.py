@@ -31,7 +31,7 @@ from tests.cluster.account_writes import (
     Answer,
     Write,
 )
-from tests.cluster.accounts import CONTROLLER, NAMESPACE, WEBHOOK, token_of
+from tests.cluster.accounts import CONTROLLER, WEBHOOK, token_of
 from tests.cluster.audit import THIEF
 from tests.cluster.background import Background
 from tests.cluster.replicas import eventually
@@ -151,8 +151,6 @@ def that_warns(name: str, policy: Json) -> list[Json]:
     validations = [
         {"expression": each["expression"], "message": "-"} for each in spec["validations"]
     ]
-    named = {"name": CONTROLLER, "namespace": NAMESPACE, "parameterNotFoundAction": "Deny"}
-    of_params = {"paramRef": named} if "paramKind" in spec else {}
     return [
         {
             "kind": "ValidatingAdmissionPolicy",
@@ -162,7 +160,7 @@ def that_warns(name: str, policy: Json) -> list[Json]:
         {
             "kind": "ValidatingAdmissionPolicyBinding",
             "metadata": {"name": name},
-            "spec": {"policyName": name, "validationActions": ["Warn"]} | of_params,
+            "spec": {"policyName": name, "validationActions": ["Warn"]},
         },
     ]
 

@@ -60,7 +60,6 @@ ebs-webhook:
 {{- if eq $object.metadata.name "ebs-provisioner-controller-leases" }}
 {{- $_ := set $object.metadata "namespace" $root.Values.controller.leaderElectionNamespace }}
 {{- end }}
-{{- with (default dict $object.spec).paramRef }}{{ $_ := set . "namespace" $root.Release.Namespace }}{{ end }}
 {{- range $webhook := $object.webhooks }}
 {{- with $webhook.clientConfig }}{{ $_ := set .service "namespace" $webhooks }}{{ end }}
 {{- range (default dict $webhook.namespaceSelector).matchExpressions }}
