@@ -27,7 +27,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together("real_stories")
 
 PYTHON = "/usr/bin/python3"
-MOVE_S = 150.0
+# Kubernetes waits for six minutes for a kubelet that still names a volume, before it detaches it.
+MOVE_S = 400.0
 WRITE = """
 import os
 os.chdir("/data")
