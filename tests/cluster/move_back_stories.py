@@ -8,24 +8,14 @@ from datetime import UTC, datetime, timedelta
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
 from tests.cluster.hands import PVS, Json
-from tests.cluster.move_stories import MOVES, OF_MOVES, MoveStory
+from tests.cluster.move_stories import MOVES, OF_MOVES, WITHOUT_COPY, MoveStory
 from tests.cluster.source_stories import SIZE_GIB, in_zone, storage
 
 
 class MoveBack(MoveStory):
     """A claim was moved to another zone, which is written by hand; it goes back."""
 
-    LEAST = frozenset(
-        {
-            "PATCH volumemoves",
-            "PATCH volumemoves/status",
-            "PATCH persistentvolumes",
-            "POST persistentvolumes",
-            "DELETE persistentvolumeclaims",
-            "POST persistentvolumeclaims",
-            "DELETE persistentvolumes",
-        }
-    )
+    LEAST = WITHOUT_COPY
 
     @property
     def done_name(self) -> str:

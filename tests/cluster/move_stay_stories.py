@@ -9,7 +9,7 @@ from provisioner.model.driver import AUTO_MODE_DRIVER
 from provisioner.model.persistent_volume import PROVISIONED_BY
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
-from tests.cluster.move_stories import LABEL, NOTE, MoveStory
+from tests.cluster.move_stories import LABEL, NOTE, WITHOUT_COPY, MoveStory
 from tests.cluster.source_stories import SIZE_GIB
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -18,17 +18,7 @@ CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 class MoveToClass(MoveStory):
     """A class of which the volume is already as asked: nothing is copied."""
 
-    LEAST = frozenset(
-        {
-            "PATCH volumemoves",
-            "PATCH volumemoves/status",
-            "PATCH persistentvolumes",
-            "POST persistentvolumes",
-            "DELETE persistentvolumeclaims",
-            "POST persistentvolumeclaims",
-            "DELETE persistentvolumes",
-        }
-    )
+    LEAST = WITHOUT_COPY
 
     @property
     def class_name(self) -> str:

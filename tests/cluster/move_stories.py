@@ -66,6 +66,20 @@ async def moves_installed(api: Api) -> AsyncIterator[None]:
             await hands.discard(api, path)
 
 
+WITHOUT_COPY = frozenset(
+    {
+        "PATCH volumemoves",
+        "PATCH volumemoves/status",
+        "PATCH persistentvolumes",
+        "POST persistentvolumes",
+        "DELETE persistentvolumeclaims",
+        "POST persistentvolumeclaims",
+        "DELETE persistentvolumes",
+    }
+)
+"""What a move writes at least to whose claim another volume that is there is given."""
+
+
 class MoveStory(SourceStory):
     """A claim in one zone, and a node of another zone."""
 
@@ -420,17 +434,7 @@ class MoveRefused(MoveStory):
 class MoveToCsi(MoveStory):
     """A PersistentVolume of the in-tree plugin becomes one in CSI form, of the same volume."""
 
-    LEAST = frozenset(
-        {
-            "PATCH volumemoves",
-            "PATCH volumemoves/status",
-            "PATCH persistentvolumes",
-            "POST persistentvolumes",
-            "DELETE persistentvolumeclaims",
-            "POST persistentvolumeclaims",
-            "DELETE persistentvolumes",
-        }
-    )
+    LEAST = WITHOUT_COPY
     # Kubernetes has migrated the plugin to the driver of this name only, and that has one leader.
     _alone: ClassVar[asyncio.Lock] = asyncio.Lock()
     _is_alone = False
