@@ -26,7 +26,8 @@ from tests.cluster.background import Background
 Json = dict[str, Any]
 T = TypeVar("T")
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
+"""A story waits for an end, not for a speed, and checks run on busy machines."""
 _LEAST_PAUSE_S = 0.2
 PVS = "/api/v1/persistentvolumes"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"

@@ -9,7 +9,7 @@ from typing import Any
 
 from provisioner.sandbox import nodes
 from provisioner.sandbox.snapshots import GROUP
-from tests.cluster.cluster import Json, handle_of
+from tests.cluster.cluster import PATIENCE_S, Json, handle_of
 from tests.cluster.place import Place
 
 API_VERSION = "snapshot.storage.k8s.io/v1"
@@ -96,7 +96,7 @@ async def finalizers(place: Place, path: str) -> list[str]:
     return [each for each in names if each.startswith("provisioner.storage.kubernetes.io/")]
 
 
-async def volume_of(place: Place, name: str, timeout_s: float = 60) -> Json:
+async def volume_of(place: Place, name: str, timeout_s: float = PATIENCE_S) -> Json:
     """Wait until a claim is bound; its volume as EC2 shows it."""
     pv = await place.bound(name, timeout_s)
     volume = await place.cluster.volume(handle_of(pv))

@@ -181,7 +181,7 @@ async def told(
 
 
 async def changed(
-    place: Place, wanted: str, *, name: str = "data", timeout_s: float = 30.0
+    place: Place, wanted: str, *, name: str = "data", timeout_s: float = PATIENCE_S
 ) -> Json:
     """Wait until a claim says that its volume is of a class, and that nothing is left to do."""
     claim = await claim_when(

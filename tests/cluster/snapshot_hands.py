@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 
 from provisioner.sandbox import nodes
 from tests.cluster import copies
-from tests.cluster.cluster import Json, handle_of
+from tests.cluster.cluster import PATIENCE_S, Json, handle_of
 from tests.cluster.copies import API_VERSION, CONTENTS, SNAPSHOT_CLASSES, in_zones, snapshots_of
 from tests.cluster.place import Place
 
@@ -83,7 +83,9 @@ def _has(event: Json, words: tuple[str, ...]) -> bool:
     return all(word in event["message"] for word in words)
 
 
-async def error_of(place: Place, *words: str, name: str = "monday", timeout_s: float = 30) -> Json:
+async def error_of(
+    place: Place, *words: str, name: str = "monday", timeout_s: float = PATIENCE_S
+) -> Json:
     """Wait until a VolumeSnapshot's status tells of an error with all of these words."""
 
     async def seen() -> Json | None:

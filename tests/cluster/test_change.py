@@ -175,7 +175,7 @@ async def test_a_lost_reply_costs_no_second_modification(place: Place, how: str)
     await place.cluster.fault("ModifyVolume", how, when="after", match=match)
 
     await growing.ask(place, "24Gi", attributes=fast)
-    await growing.changed(place, fast, timeout_s=60.0)
+    await growing.changed(place, fast)
     await growing.has_size(place, "24Gi")
 
     assert await growing.modifies(place, volume_id) == [{"Size": "24", **growing.AS_FAST}]

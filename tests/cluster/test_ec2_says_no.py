@@ -104,7 +104,7 @@ async def test_a_zone_without_room_is_told_and_the_pod_lands_elsewhere(
 
     await place.cluster.until("another node is requested", dropped)
     await place.lift_gate(pod)
-    pv = await place.bound(timeout_s=60)
+    pv = await place.bound()
     volume = await place.cluster.volume(handle_of(pv))
     assert volume is not None
     assert volume["AvailabilityZone"] != "us-east-1a"
@@ -195,7 +195,7 @@ async def test_throttling_is_never_told_as_a_failure(cluster: Cluster, stories: 
             await place.choose_node(claim)
 
         for claim in claims:
-            await place.bound(claim["metadata"]["name"], timeout_s=60)
+            await place.bound(claim["metadata"]["name"])
             events = await place.events(claim["metadata"]["name"])
             assert [each["message"] for each in events if each["type"] == "Warning"] == []
         assert len(await place.volumes()) == len(claims)

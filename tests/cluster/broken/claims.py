@@ -22,7 +22,7 @@ ELSEWHERE = "didn't match PersistentVolume's node affinity"
 
 async def kubernetes_says(place: Place, reason: str, *words: str, name: str = "data") -> None:
     """Wait for an event about an object, whoever writes it."""
-    await growing.told(place, reason, *words, name=name, timeout_s=60)
+    await growing.told(place, reason, *words, name=name)
 
 
 @broken("The claim names a class that does not exist", "ClassNotFound", check="claims-of-no-class")
