@@ -195,14 +195,21 @@ class Controller:
             await asyncio.gather(unusable, return_exceptions=True)
 
     async def _take_over(self) -> None:
+        """Learn what the leader before has left.
+
+        The steps look at all claims: in one go they held up the loop for 151 ms at 100,000.
+        """
         await self._catch_up()
         epoch, claims = self.leases.epoch, list(self.caches.claims.values())
         self.unclaimed.leadership.take_over(epoch, claims)
+        await asyncio.sleep(0)
         volumes, attached = self.caches.persistent_volumes, self.caches.attachments
         is_first = self.leases.are_new and left_nothing(
             volumes.values(), attached.values(), claims, self.settings.driver
         )
+        await asyncio.sleep(0)
         self.provisioner.takeover.take_over(claims, epoch, is_first=is_first)
+        await asyncio.sleep(0)
         self.attacher.detacher.take_over()
         self.snapshotter.take_over(epoch)
         self.leading.set()

@@ -43,6 +43,11 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import ABORTABLE, Phase, VolumeMove
 
 _SLOWEST_S = 60.0
+# A move that starts goes through these phases at a stretch, with few others beside it: so the first
+# ones ask EC2 for their snapshots at once, instead of all when the last one is planned, and claims
+# of others find the API server free. It is more than EC2 takes snapshots from a full bucket for.
+_STARTING = frozenset({Phase.NEW, Phase.PLANNED, Phase.HELD})
+_MOST_STARTING = 16
 # So long after the phase Held was written, webhooks have heard of it.
 _HEARD_S = 2.0
 
@@ -61,6 +66,7 @@ class Mover:
         self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
+        self._starting = asyncio.Semaphore(_MOST_STARTING)
         self._used: set[str] = set()  # moves whose claim pods used when it was last looked at
         self._snapshots = MoveSnapshots(services, self.queue.add)
         self._volumes = MoveVolumes(services, self._record, self.queue.add)
@@ -164,10 +170,22 @@ class Mover:
         return Later(LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
 
     async def _go_on(self, uid: str) -> Next:
-        """One pass after the other; what was only known and is not so any more is read at once."""
+        known = self._record.written_move(uid)
+        if known is not None and known.phase in _STARTING:
+            async with self._starting:
+                following = await self._advance(uid, _STARTING)
+            if following != AGAIN:
+                return following
+        return await self._advance(uid, frozenset(Phase))
+
+    async def _advance(self, uid: str, phases: frozenset[Phase]) -> Next:
+        """One pass after the other, as long as it is in one of the phases.
+
+        What was only known and is not so any more is read at once.
+        """
         following: Next = AGAIN
         move = await self._record.known_move(uid)
-        while move is not None and following == AGAIN:
+        while move is not None and following == AGAIN and move.phase in phases:
             try:
                 following = await self._pass(move)
             except KubeError as error:

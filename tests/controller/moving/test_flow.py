@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,11 +10,11 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving.flow import Mover
+from provisioner.controller.moving.flow import _MOST_STARTING, Mover
 from provisioner.controller.moving.phase_rules import Await
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
-from provisioner.model.decision import SETTLED, Later, Next
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
@@ -259,6 +260,7 @@ def a_mover_of(passes: FakePasses) -> Mover:
     mover._record = passes  # type: ignore[assignment]
     mover._pass = passes.take  # type: ignore[assignment]
     mover._tell = passes.tell  # type: ignore[assignment]
+    mover._starting = asyncio.Semaphore(_MOST_STARTING)
     return mover
 
 
@@ -287,6 +289,49 @@ async def test_after_a_lost_reply_the_next_pass_reads_all():
         await a_mover_of(passes).reconcile("move-uid")
     assert passes.passes == [True]
     assert not passes.trusted
+
+
+class Starting(FakePasses):
+    """Moves by UID, each of which is planned in one pass and held in the next."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(a_done_move(keeps=False))
+        new = in_phase(self.move, "")
+        self.moves = {str(number): with_uid(new, str(number)) for number in range(count)}
+        self.under_way, self.most, self.order = 0, 0, list[Phase]()
+
+    async def known_move(self, uid: str) -> VolumeMove | None:
+        return self.moves[uid]
+
+    def written_move(self, uid: str) -> VolumeMove | None:
+        return self.moves[uid]
+
+    async def take(self, move: VolumeMove) -> Next:
+        self.order.append(move.phase)
+        if move.phase is Phase.SNAPSHOTTING:
+            return SETTLED
+        self.under_way += 1
+        self.most = max(self.most, self.under_way)
+        await asyncio.sleep(0)
+        self.under_way -= 1
+        following = {Phase.NEW: Phase.HELD, Phase.HELD: Phase.SNAPSHOTTING}[move.phase]
+        self.moves[move.uid] = in_phase(move, following)
+        return AGAIN
+
+
+def with_uid(move: VolumeMove, uid: str) -> VolumeMove:
+    return structs.replace(move, metadata=structs.replace(move.metadata, uid=uid))
+
+
+async def test_of_many_moves_a_few_start_at_a_time_and_take_their_snapshots_before_the_next():
+    starting = Starting(3 * _MOST_STARTING)
+    mover = a_mover_of(starting)
+
+    await asyncio.gather(*map(mover.reconcile, starting.moves))
+
+    assert starting.most == _MOST_STARTING
+    assert starting.order.count(Phase.SNAPSHOTTING) == len(starting.moves)
+    assert starting.order.index(Phase.SNAPSHOTTING) <= 2 * _MOST_STARTING + 1
 
 
 @pytest.mark.parametrize(
