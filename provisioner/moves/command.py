@@ -106,6 +106,11 @@ def _change_options(command: Function) -> Function:
     help="Scale the owners of the pods that use the claim down, and back afterwards.",
 )
 @click.option(
+    "--no-warm",
+    is_flag=True,
+    help="Stop pods at once, and longer: take no snapshots while they run.",
+)
+@click.option(
     "--at-once",
     type=click.IntRange(min=1),
     help="So many replicas of a StatefulSet may be stopped at once.  [default: 1]",
@@ -165,6 +170,7 @@ def _run(target: KubeTarget, given: Given) -> None:
                 scale_down=given.scale_down,
                 restart=given.restart,
                 without_hold=given.without_hold,
+                no_warm=given.no_warm,
                 set_name=meant.set_name,
             )
             if meant.set_name:

@@ -43,6 +43,7 @@ _SAY_WHAT = (
 # On the moves of a StatefulSet's claims: its name.
 SET_LABEL = f"{OUR_PREFIX}moved-set"
 _LONGEST_LABEL = 63
+_BEFORE_PODS_STOP = frozenset({Phase.NEW, Phase.PLANNED, Phase.WARMING})
 
 
 class Task(StrEnum):
@@ -63,6 +64,7 @@ class Given:
     scale_down: bool = False
     restart: bool = False
     without_hold: bool = False
+    no_warm: bool = False
     at_once: int | None = None
     keep_source: str | None = None
     yes: bool = False
@@ -82,6 +84,7 @@ class Wish:
         scale_down: the move scales the owners of the pods down.
         restart: it evicts the pods.
         without_hold: also where no webhook holds those in their place back.
+        no_warm: pods stop at once, without snapshots while they run.
         moved_with: the claims that are moved at the same time.
         set_name: the StatefulSet whose claims are moved, "" for none.
     """
@@ -93,6 +96,7 @@ class Wish:
     scale_down: bool = False
     restart: bool = False
     without_hold: bool = False
+    no_warm: bool = False
     moved_with: tuple[str, ...] = ()
     set_name: str = ""
 
@@ -202,6 +206,7 @@ def _wishes(given: Given) -> list[str]:
         "what is to change": given.to != NO_CHANGE,
         "--restart": given.restart,
         "--without-hold": given.without_hold,
+        "--no-warm": given.no_warm,
         "--scale-down": given.scale_down,
         "--at-once": given.at_once is not None,
         "--keep-source": given.keep_source is not None,
@@ -234,6 +239,10 @@ def _check_how(given: Given) -> None:
         )
     if given.without_hold and not given.restart and (given.scale_down or not is_set):
         raise ValueError("--without-hold is for --restart alone: leave it out")
+    if given.no_warm and given.abort is not None:
+        raise ValueError(
+            "--no-warm says nothing with --abort, as no snapshot is taken to go back: leave it out"
+        )
     if given.dry_run and given.yes:
         raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")
     if given.keep_source is not None and not _HOURS.fullmatch(given.keep_source):
@@ -256,6 +265,7 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
     """
     asked = [claim_uid, to_json(wish.to), *(_consumers(wish).values())]
     asked += [sorted(wish.moved_with)] if wish.moved_with else []
+    asked += ["no warm"] if wish.no_warm else []
     text = json.dumps(asked, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     base = f"{_stem(wish.claim_name)}-{digest}"
@@ -299,6 +309,8 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
         spec["movedWith"] = sorted(wish.moved_with)
     if wish.keep_source:
         spec["keepSource"] = wish.keep_source
+    if wish.no_warm:
+        spec["warm"] = False
     if dry_run_of is not None:
         spec["dryRun"] = True
         owner = {"apiVersion": "v1", "kind": CLAIM_KIND}
@@ -349,7 +361,8 @@ def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
 
 
 def _asked(spec: VolumeMoveSpec) -> tuple[object, ...]:
-    return spec.claim_name, spec.to, spec.consumers, sorted(spec.moved_with), spec.dry_run
+    what = (spec.claim_name, spec.to, spec.consumers, sorted(spec.moved_with))
+    return *what, spec.warm, spec.dry_run
 
 
 def has_ended(move: VolumeMove) -> bool:
@@ -388,6 +401,11 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
         return (
             f"VolumeMove {move.key} is moving this claim already, and {_how(move)}: leave {option} "
             f"out to follow it, or abort it with --abort {move.name}"
+        )
+    if wish.no_warm and move.spec.warm and move.told.phase in _BEFORE_PODS_STOP:
+        return (
+            f"VolumeMove {move.key} is moving this claim already, and takes snapshots before pods "
+            f"stop: leave --no-warm out to follow it, or abort it with --abort {move.name}"
         )
     if wish.keep_source and move.spec.keep_source != wish.keep_source:
         return (

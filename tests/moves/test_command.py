@@ -210,7 +210,8 @@ async def test_with_restart_the_move_evicts_the_pods_and_nobody_is_told_to_start
 
 
 @pytest.mark.parametrize(
-    "words", [("--form", "csi"), (*TO_B, "--scale-down"), (*TO_B, "--restart")]
+    "words",
+    [("--form", "csi"), (*TO_B, "--scale-down"), (*TO_B, "--restart"), (*TO_B, "--no-warm")],
 )
 async def test_an_option_that_an_older_crd_does_not_know_is_refused_before_anything_is_made(
     words: tuple[str, ...], cluster: FakeCluster, run: Run
@@ -223,6 +224,28 @@ async def test_an_option_that_an_older_crd_does_not_know_is_refused_before_anyth
     assert "the CRD of VolumeMoves in this cluster is older" in done.stderr
     assert "unknown field" in done.stderr
     assert (await run(SHOP_DATA, *TO_B, "--yes")).exit_code == 0
+
+
+async def test_without_warm_snapshots_pods_stop_at_once(cluster: FakeCluster, run: Run):
+    done = await run(SHOP_DATA, *TO_B, "--no-warm", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert [each["spec"]["warm"] for each in cluster.bodies] == [False, False]
+    assert "pods stop for it" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("phase", "warm", "follows"),
+    [("Planned", True, False), ("Warming", True, False), ("Held", True, True), ("", False, True)],
+)
+async def test_a_move_that_takes_warm_snapshots_yet_is_not_taken_for_one_without(
+    phase: str, cluster: FakeCluster, run: Run, *, warm: bool, follows: bool
+):
+    cluster.put("other", {"phase": phase}, warm=warm)
+    done = await run(SHOP_DATA, *TO_B, "--no-warm", "--yes")
+
+    assert (done.exit_code, cluster.bodies) == (0 if follows else 1, [])
+    assert ("leave --no-warm out to follow it" in done.stderr) is not follows
 
 
 @pytest.mark.parametrize("option", ["--scale-down", "--restart"])
@@ -244,10 +267,12 @@ async def test_who_scales_down_and_who_waits_name_two_moves(cluster: FakeCluster
 
     restarts = Wish(NAMESPACE, "data", to, restart=True)
     weakly = Wish(NAMESPACE, "data", to, restart=True, without_hold=True)
-    all_of_them = (waits, scales, restarts, weakly)
+    cold = Wish(NAMESPACE, "data", to, no_warm=True)
+    all_of_them = (waits, scales, restarts, weakly, cold)
 
-    assert len({wish_rules.name_of(each, "u", ()) for each in all_of_them}) == 4
+    assert len({wish_rules.name_of(each, "u", ()) for each in all_of_them}) == 5
     assert wish_rules.is_made_of(msgspec.convert(made, VolumeMove), made)
-    assert not wish_rules.is_made_of(
-        msgspec.convert(made, VolumeMove), wish_rules.body(scales, "mine")
-    )
+    for other in (scales, cold):
+        assert not wish_rules.is_made_of(
+            msgspec.convert(made, VolumeMove), wish_rules.body(other, "mine")
+        )

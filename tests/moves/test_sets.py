@@ -41,6 +41,15 @@ async def test_one_replica_after_the_other_is_moved_the_highest_first(
     assert done.stdout.splitlines()[-1] == "StatefulSet shop/web is moved"
 
 
+async def test_no_replica_waits_for_warm_snapshots_if_none_are_wanted(
+    cluster: FakeCluster, run: Run, web: FakeSet
+):
+    done = await run(WEB, *TO_B, "--no-warm", "--yes")
+
+    assert (done.exit_code, web.begun) == (0, ["web-2", "web-1", "web-0"])
+    assert {each["spec"]["warm"] for each in cluster.bodies} == {False}
+
+
 async def test_the_plan_of_all_replicas_is_there_once_before_the_question(
     cluster: FakeCluster, run: Run, web: FakeSet
 ):
