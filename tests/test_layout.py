@@ -156,7 +156,7 @@ ALLOWED: dict[str, set[str]] = {
         *("inspect.command_line", "inspect.df", "inspect.terminal", "ec2", "kube"),
     },
     "inspect.completion": {
-        *("inspect.commands", "inspect.object_name_rules", "inspect.reading", "kube"),
+        *("inspect.command_line", "inspect.commands", "inspect.object_name_rules", "kube"),
     },
     # It decides by the rules by which the controller works.
     "inspect.explain": {

@@ -5,9 +5,9 @@ import functools
 import gc
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, TypeVar
 
 import click
@@ -17,6 +17,7 @@ from provisioner.inspect.reading import gap_rules, kubeconfig
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.kube.client import KubeClient
+from provisioner.kube.impersonation_rules import NOBODY_ELSE, Impersonation
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import StorageError
 from provisioner.model.sentences import printable
@@ -37,16 +38,28 @@ class KubeTarget:
         kubeconfig: path of a kubeconfig; None in a pod.
         context: of the kubeconfig; None for its current one.
         namespace: as given; "" if none was.
+        impersonate: as whom requests are sent, as given; the kubeconfig may say the same.
     """
 
     kubeconfig: str | None
     context: str | None
     namespace: str
+    impersonate: Impersonation = field(default=NOBODY_ELSE, kw_only=True)
 
     @property
     def default_namespace(self) -> str:
         """The namespace of a name without one: as given, or that of the kubeconfig's context."""
         return self.namespace or kubeconfig.namespace_of(self.kubeconfig, self.context)
+
+    async def connect(self) -> KubeClient:
+        """A client of its API server.
+
+        Raises:
+            StorageError: there is no usable kubeconfig; one clear line.
+        """
+        return await KubeClient.connect(
+            kubeconfig=self.kubeconfig, context=self.context, impersonate=self.impersonate
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +88,41 @@ def cluster_options(command: Function) -> Function:
         help="Path of a kubeconfig.  [default: KUBECONFIG, ~/.kube/config, or the pod's cluster]",
     )
     @click.option("--context", help="Context of the kubeconfig.  [default: the current one]")
+    @click.option("--as", "as_user", default="", metavar="USER", help="Ask as this user.")
+    @click.option("--as-group", multiple=True, metavar="GROUP", help="As one of this group, too.")
+    @click.option("--as-uid", default="", metavar="UID", help="As the user with this UID.")
     @functools.wraps(command)
     def with_cluster(
         *args: Any,
         namespace: str,
         given_kubeconfig: str | None,
         context: str | None,
+        as_user: str,
+        as_group: tuple[str, ...],
+        as_uid: str,
         **kwargs: Any,
     ) -> Any:
-        path = kubeconfig.path_of_environment(given_kubeconfig)
-        return command(*args, target=KubeTarget(path, context, namespace), **kwargs)
+        other = Impersonation(as_user, as_uid, as_group)
+        target = _target(given_kubeconfig, context, namespace, other)
+        return command(*args, target=target, **kwargs)
 
     return with_cluster
+
+
+def target_so_far(params: Mapping[str, Any]) -> KubeTarget:
+    """The cluster that a command line names which is still being typed; see ``cluster_options``."""
+    other = Impersonation(
+        params.get("as_user") or "", params.get("as_uid") or "", params.get("as_group") or ()
+    )
+    namespace = params.get("namespace") or ""
+    return _target(params.get("given_kubeconfig"), params.get("context"), namespace, other)
+
+
+def _target(
+    given: str | None, context: str | None, namespace: str, other: Impersonation
+) -> KubeTarget:
+    path = kubeconfig.path_of_environment(given)
+    return KubeTarget(path, context, namespace, impersonate=other)
 
 
 def target_options(command: Function) -> Function:
@@ -107,7 +143,10 @@ def target_options(command: Function) -> Function:
     def with_target(
         *args: Any, target: KubeTarget, driver_name: str, region: str | None, **kwargs: Any
     ) -> Any:
-        full = Target(target.kubeconfig, target.context, target.namespace, driver_name, region)
+        full = Target(
+            *(target.kubeconfig, target.context, target.namespace, driver_name, region),
+            impersonate=target.impersonate,
+        )
         return command(*args, target=full, **kwargs)
 
     return with_target
@@ -132,8 +171,7 @@ async def reading(target: Target) -> AsyncIterator[Readers]:
     Raises:
         StorageError: there is no usable kubeconfig; one clear line.
     """
-    connected = KubeClient.connect(kubeconfig=target.kubeconfig, context=target.context)
-    async with await connected as client:
+    async with await target.connect() as client:
         cluster = Cluster(client)
         async with await Cloud.connect(cluster, target.region) as cloud:
             yield Readers(cluster, cloud)

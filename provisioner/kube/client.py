@@ -17,10 +17,12 @@ from typing import Any, Self
 import aiohttp
 import structlog
 from kubernetes.aio.client.api_client import ApiClient
+from multidict import CIMultiDict
 
 from provisioner.kube import failures, wire
 from provisioner.kube.credentials import Credentials
 from provisioner.kube.failures import Attempt
+from provisioner.kube.impersonation_rules import NOBODY_ELSE, Impersonation
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube.wire import Listing
 from provisioner.model.errors import KubeError, Outcome, Reason
@@ -163,6 +165,8 @@ class Transport:
                 header_params=dict(request.headers),
                 auth_settings=["BearerToken"],
             )
+            if self._credentials.headers:
+                sent = CIMultiDict([*sent.items(), *self._credentials.headers])
             await self._show_certificate()
             # The body goes past param_serialize, which would copy it only to find nothing to do.
             answer = await self._api.call_api(
@@ -241,14 +245,17 @@ class KubeClient:
         *,
         kubeconfig: str | None = None,
         context: str | None = None,
+        impersonate: Impersonation = NOBODY_ELSE,
         concurrency: int = CONCURRENCY,
     ) -> Self:
         """A client for the named kubeconfig, else ``KUBECONFIG``, else the pod's own cluster.
 
+        ``impersonate`` goes before what the kubeconfig says of the same.
+
         Raises:
             KubeError: one clear line when there is no usable configuration.
         """
-        credentials = Credentials(kubeconfig, context)
+        credentials = Credentials(kubeconfig, context, impersonate)
         await credentials.load()
         return cls(Transport(credentials, concurrency=concurrency))
 

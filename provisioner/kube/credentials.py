@@ -25,6 +25,8 @@ from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.config import kube_config, load_incluster_config, load_kube_config
 from yarl import URL
 
+from provisioner.kube import impersonation_rules
+from provisioner.kube.impersonation_rules import NOBODY_ELSE, Impersonation
 from provisioner.model.errors import KubeError, Reason
 
 REFRESH_S = 60.0
@@ -42,11 +44,18 @@ class Credentials:
     Attributes:
         configuration: what ``ApiClient`` is made from; its token changes in place.
         generation: grows whenever other credentials were found than before.
+        headers: those of each request, that say whom it impersonates.
     """
 
-    def __init__(self, kubeconfig: str | None, context: str | None = None) -> None:
+    def __init__(
+        self,
+        kubeconfig: str | None,
+        context: str | None = None,
+        impersonate: Impersonation = NOBODY_ELSE,
+    ) -> None:
         self._path = kubeconfig or os.environ.get("KUBECONFIG") or None
         self._context = context
+        self._impersonate = impersonate
         self._loader: Any = None
         self._lock = asyncio.Lock()
         self._fingerprint = ""
@@ -55,6 +64,7 @@ class Credentials:
         self._ssl: ssl.SSLContext | None = None
         self.configuration: Any = Configuration()
         self.generation = 0
+        self.headers: list[tuple[str, str]] = []
 
     async def load(self) -> None:
         """Read the configuration for the first time.
@@ -136,6 +146,12 @@ class Credentials:
             )
         else:  # the same loader: it knows until when an exec plugin's token is valid
             await self._loader.load_and_set(self.configuration)
+        self.headers = self._impersonate.over(self._impersonation()).headers()
+
+    def _impersonation(self) -> Impersonation:
+        """As the kubeconfig's user says; the loader has read it, and makes nothing of it."""
+        user = getattr(self._loader, "_user", None)
+        return impersonation_rules.of_user(user.value) if user is not None else NOBODY_ELSE
 
     def _notice_change(self) -> None:
         config = self.configuration

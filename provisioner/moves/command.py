@@ -386,4 +386,8 @@ def _goes_on(found: Sequence[VolumeMove]) -> str:
 
 def _again(target: KubeTarget, found: VolumeMove) -> str:
     command = shell("kubectl ebs move -n {} --resume {}", found.metadata.namespace, found.name)
-    return command + (shell(" --context {}", target.context) if target.context else "")
+    command += shell(" --context {}", target.context) if target.context else ""
+    other = target.impersonate
+    command += shell(" --as {}", other.user) if other.user else ""
+    command += "".join(shell(" --as-group {}", each) for each in other.groups)
+    return command + (shell(" --as-uid {}", other.uid) if other.uid else "")

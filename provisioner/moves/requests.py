@@ -43,8 +43,7 @@ async def connected(target: KubeTarget) -> AsyncIterator[KubeClient]:
     Raises:
         StorageError: there is no usable kubeconfig; one clear line.
     """
-    found = KubeClient.connect(kubeconfig=target.kubeconfig, context=target.context)
-    async with await found as client:
+    async with await target.connect() as client:
         yield client
 
 

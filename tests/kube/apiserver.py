@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import web
+from multidict import CIMultiDictProxy
 
 Reply = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -18,7 +19,7 @@ class Seen:
     method: str
     path: str
     query: dict[str, str]
-    headers: dict[str, str]
+    headers: CIMultiDictProxy[str]
     body: Any
 
 
@@ -142,7 +143,7 @@ class ApiServer:
                 method,
                 request.path,
                 dict(request.query),
-                dict(request.headers),
+                request.headers,
                 json.loads(data) if data else None,
             )
         )

@@ -78,6 +78,7 @@ class FakeCluster:
         others: objects and lists by their path.
         denied: verbs that the user has no right to.
         log: what was asked: method, plural and name.
+        asked_as: whom those who asked impersonated: user, groups and UID.
         knows: the fields of the CRD's spec, ``knows_of_to`` those of its ``to``; None for all.
     """
 
@@ -102,6 +103,7 @@ class FakeCluster:
     denied_claims: set[str] = field(default_factory=set)
     faults: list[Fault] = field(default_factory=list)
     log: list[tuple[str, str, str]] = field(default_factory=list)
+    asked_as: set[tuple[str, ...]] = field(default_factory=set)
     bodies: list[Json] = field(default_factory=list)
     is_installed: bool = True
     knows: set[str] | None = None
@@ -142,6 +144,9 @@ class FakeCluster:
         data = await request.read()
         body = json.loads(data) if data else None
         kind, name = _what(request.path)
+        parts = ("User", "Group", "Uid")
+        headers = (request.headers.getall(f"Impersonate-{each}", []) for each in parts)
+        self.asked_as.add(tuple(value for values in headers for value in values))
         self.log.append(
             (request.method, kind, name or (body or {}).get("metadata", {}).get("name", ""))
         )

@@ -226,6 +226,14 @@ async def test_an_option_that_an_older_crd_does_not_know_is_refused_before_anyth
     assert (await run(SHOP_DATA, *TO_B, "--yes")).exit_code == 0
 
 
+async def test_all_is_asked_as_the_user_that_is_given(cluster: FakeCluster, run: Run):
+    who = ("--as", "eve", "--as-group", "dev", "--as-group", "ops", "--as-uid", "u-1")
+    done = await run(SHOP_DATA, *TO_B, "--yes", *who)
+
+    assert done.exit_code == 0, done.output
+    assert cluster.asked_as == {("eve", "dev", "ops", "u-1")}
+
+
 async def test_without_warm_snapshots_pods_stop_at_once(cluster: FakeCluster, run: Run):
     done = await run(SHOP_DATA, *TO_B, "--no-warm", "--yes")
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from provisioner.inspect.command_line import KubeTarget
+from provisioner.kube.impersonation_rules import Impersonation
 from provisioner.moves import command
 from provisioner.moves.subject_rules import Subject
 from tests.moves.conftest import Run
@@ -25,7 +26,8 @@ async def test_whoever_leaves_is_told_how_to_come_back(
 ):
     cluster.way = [PLANNED, {"phase": "Held"}]
     cluster.put("mine")
-    target = KubeTarget(cluster.target.kubeconfig, "test", "shop")
+    other = Impersonation("eve", groups=("dev", "on call"))
+    target = KubeTarget(cluster.target.kubeconfig, "test", "shop", impersonate=other)
     task = asyncio.create_task(command._resume(target, Subject(NAMESPACE, ("mine",))))
     while len(cluster.asked("GET")) < 4:  # noqa: ASYNC110 -- the server has no event for it
         await asyncio.sleep(0.001)
@@ -35,7 +37,8 @@ async def test_whoever_leaves_is_told_how_to_come_back(
 
     assert capsys.readouterr().err == (
         "VolumeMove shop/mine goes on. To follow it: "
-        "kubectl ebs move -n shop --resume mine --context test\n"
+        "kubectl ebs move -n shop --resume mine --context test "
+        "--as eve --as-group dev --as-group 'on call'\n"
     )
     assert cluster.bodies == []
 

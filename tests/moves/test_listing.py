@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
 from provisioner.inspect.command_line import KubeTarget
+from provisioner.inspect.completion.command import answer
 from provisioner.moves import command
 from tests.moves.conftest import Run
 from tests.moves.fake_cluster import (
@@ -65,3 +67,13 @@ async def test_whoever_may_only_see_one_namespace_sees_its_moves(
     shown = capsys.readouterr()
     assert "mine" in shown.out
     assert 'only namespace shop is shown: you need the verb "list" on volumemoves' in shown.err
+
+
+async def test_names_of_moves_are_completed_as_the_user_that_is_given(cluster: FakeCluster):
+    cluster.put("mine")
+    words = ["--kubeconfig", cluster.target.kubeconfig or "", "-n", "shop", "--as", "eve"]
+
+    found = await asyncio.to_thread(answer, ["move", *words, "--resume", "m"])
+
+    assert [line.partition("\t")[0] for line in found[:-1]] == ["mine"]
+    assert cluster.asked_as == {("eve",)}

@@ -8,10 +8,9 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from provisioner.inspect.command_line import target_so_far
 from provisioner.inspect.completion import answer_rules
 from provisioner.inspect.object_name_rules import KINDS
-from provisioner.inspect.reading import kubeconfig
-from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import (
     CLAIMS,
     NODES,
@@ -89,11 +88,9 @@ async def _names(
     ctx: click.Context, resource: Resource[Any], *, is_cluster_wide: bool = False
 ) -> list[str]:
     """Names in the namespace that is meant, or of all objects of a kind without namespaces."""
-    path, context = ctx.params.get("given_kubeconfig"), ctx.params.get("context")
-    found = kubeconfig.path_of_environment(path)
-    namespace = ctx.params.get("namespace") or kubeconfig.namespace_of(found, context) or "default"
-    where = "" if is_cluster_wide else namespace
+    target = target_so_far(ctx.params)
+    where = "" if is_cluster_wide else target.default_namespace or "default"
     async with asyncio.timeout(_PATIENCE_S):
-        async with await KubeClient.connect(kubeconfig=found, context=context) as client:
+        async with await target.connect() as client:
             listing = await client.list(resource, namespace=where, most=_MOST)
     return [each.name for each in listing.items]
