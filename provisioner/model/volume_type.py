@@ -52,6 +52,22 @@ DEFAULT_TYPE = "gp3"  # EC2's own default is gp2; aws-ebs-csi-driver sends gp3
 IOPS_OF_MODIFIED = 3_000
 
 
+def is_beyond(
+    volume_type: str, size_gib: int, iops: int | None, throughput_mibps: int | None
+) -> bool:
+    """Whether more is asked for than is documented, so that only EC2 knows whether there is it.
+
+    ``volume_type`` is a key of ``VOLUME_TYPES``.
+    """
+    limits = VOLUME_TYPES[volume_type]
+    asked = (
+        (size_gib, limits.size_gib),
+        (iops, limits.iops),
+        (throughput_mibps, limits.throughput_mibps),
+    )
+    return any(value and bounds and value > bounds[1] for value, bounds in asked)
+
+
 def fault(
     volume_type: str, size_gib: int, iops: int | None, throughput_mibps: int | None
 ) -> str | None:

@@ -15,6 +15,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.ceilings import Ceilings
 from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.snapshots import Turns
 from provisioner.ec2.volumes import Volumes
@@ -171,6 +172,7 @@ class SourceWorld:
             client=kube,
             caches=self.caches,
             volumes=volumes,
+            ceilings=Ceilings(volumes, cluster_id=cluster_id, extra_tags=()),
             lookups=NameLookUps(volumes),
             volume_reads=VolumeReads(volumes),
             snapshots=self.snapshots,

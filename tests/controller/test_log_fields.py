@@ -22,6 +22,7 @@ from provisioner.controller.shared.settings import Settings, Sweep
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.ceilings import Ceilings
 from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.snapshots import Snapshots
 from provisioner.ec2.volumes import Volumes
@@ -88,6 +89,7 @@ class Flows:
             instances=Attachments(cast("Ec2Calls", None)),
             watchers=SimpleNamespace(initializations=initializations),
             volumes=volumes,
+            ceilings=Ceilings(volumes, cluster_id="", extra_tags=()),
             lookups=NameLookUps(volumes),
             volume_reads=VolumeReads(volumes),
             snapshots=Snapshots(cast("Ec2Calls", None)),

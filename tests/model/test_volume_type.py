@@ -1,6 +1,12 @@
 import pytest
 
-from provisioner.model.volume_type import LARGEST_NUMBER, VOLUME_TYPES, fault, modified_fault
+from provisioner.model.volume_type import (
+    LARGEST_NUMBER,
+    VOLUME_TYPES,
+    fault,
+    is_beyond,
+    modified_fault,
+)
 
 
 @pytest.mark.parametrize(
@@ -109,3 +115,21 @@ def test_what_no_volume_can_be_modified_to_is_named(volume_type, size_gib, iops,
 
     assert sentence in told
     assert "allowAutoIOPSPerGBIncrease" not in told  # a parameter of StorageClasses only
+
+
+@pytest.mark.parametrize(
+    ("volume_type", "size_gib", "iops", "throughput_mibps", "expected"),
+    [
+        ("gp3", 65_536, 80_000, 2_000, False),
+        ("gp3", 65_537, None, None, True),
+        ("gp3", 100, 80_001, None, True),
+        ("gp3", 100, None, 2_001, True),
+        ("gp2", 16_384, None, None, False),
+        ("gp2", 16_385, None, None, True),
+        ("standard", 1_025, None, None, True),
+    ],
+)
+def test_only_ec2_knows_whether_there_is_more_than_is_documented(
+    volume_type, size_gib, iops, throughput_mibps, expected
+):
+    assert is_beyond(volume_type, size_gib, iops, throughput_mibps) is expected

@@ -222,6 +222,10 @@ _IDS = rests(
 _CEILINGS = rests(
     "Classes that ask for too many IOPS would fail where they are lowered now.", "ec2/ceilings.py"
 )
+_TRIED = (
+    "Classes that ask for too many IOPS would fail where they are lowered now, and moves to a size "
+    "that no volume can have would be planned."
+)
 
 RULES = (
     row(
@@ -263,7 +267,7 @@ RULES = (
         "dry-run-validates",
         "CreateVolume with DryRun is validated before DryRunOperation is answered.",
         DRIVER.at("pkg/cloud/cloud.go, which learns limits in this way"),
-        _CEILINGS,
+        rests(_TRIED, "ec2/ceilings.py", "controller/moving/planning.py"),
         cheap(_dry_run_validates, "CreateVolume"),
     ),
     row(
@@ -271,8 +275,10 @@ RULES = (
         "A valid CreateVolume with DryRun is answered with DryRunOperation and makes nothing.",
         MODEL.at("CreateVolume DryRun"),
         rests(
-            "Learning the IOPS limits, and the check of rights at start, would leave volumes.",
+            "Learning the IOPS limits, plans of moves and the check of rights at start would leave "
+            "volumes.",
             "ec2/ceilings.py",
+            "controller/moving/planning.py",
             "controller/ownership/aws_access.py",
         ),
         cheap(_dry_run_makes_nothing, "CreateVolume", "DescribeVolumes", volumes=1),

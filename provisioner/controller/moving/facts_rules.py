@@ -29,7 +29,8 @@ class Facts:
     can copy its files, "" if one can or none has to; ``autoscalers`` and ``quotas``: those of the
     namespace; ``has_hold``: the webhook holds new pods of it back;
     ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all;
-    ``kept``: what a move that goes back goes back to.
+    ``kept``: what a move that goes back goes back to; ``iops_ceiling``: the most IOPS that EC2
+    gives the class's type in the region, None if it is not known.
     """
 
     move: VolumeMove
@@ -52,3 +53,4 @@ class Facts:
     companions: Sequence[Companion] = ()
     nodes: Sequence[tuple[Node, CsiNode | None]] = ()
     kept: back_rules.Kept | None = None
+    iops_ceiling: int | None = None

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import structs
 
+from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.moving import copy_plan_rules, form_rules, phase_rules
 from provisioner.controller.moving.facts_rules import Facts
@@ -128,7 +129,7 @@ def _planned(
     facts: Facts, old: Document, volume: Volume, read_class: ReadClass, driver: str
 ) -> MovePlan | Refuse:
     """The plan of a move to another volume, or of one that stays."""
-    claim, target = facts.claim, target_of(facts.move, volume, read_class, facts.class_name)
+    claim, target = facts.claim, target_of(facts, volume, read_class)
     if isinstance(target, Refuse):
         return target
     before = shape_of(volume, claim.class_name if claim is not None else "")
@@ -412,10 +413,24 @@ def _notes(facts: Facts, before: Shape, target: Shape, driver: str) -> list[str]
     read = facts.read_class
     made_with = facts.document.spec.get("csi", {}).get("fsType") if facts.document else None
     asked = read.parameters.file_system if isinstance(read, ReadClass) else None
+    if isinstance(read, ReadClass) and facts.move.spec.to.storage_class_name:
+        notes += _other_iops(read, target, facts.iops_ceiling)
     wanted = facts.move.spec.to.fs_type
     if made_with and asked and asked != made_with and not wanted:
         notes.append(f"the file system stays {made_with}, although the class says {asked}")
     return notes
+
+
+def _other_iops(read_class: ReadClass, target: Shape, ceiling: int | None) -> list[str]:
+    """That the class asks for other IOPS than the volume gets, as a new claim's user is told."""
+    fitted = plan_rules.fitted_iops(read_class.parameters, target.size_gib, ceiling)
+    if fitted is None:
+        return []
+    said = (
+        iops_rules.lowered_message(fitted, target.volume_type, target.size_gib),
+        iops_rules.raised_message(fitted, target.volume_type),
+    )
+    return [each for each in said if each is not None]
 
 
 def _request(

@@ -1,10 +1,12 @@
 """Planning: read what the plan of a move rests on, once, and write what is decided."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import assert_never
 
 import msgspec
 
+from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
 from provisioner.controller.moving import form_rules, plan_rules
 from provisioner.controller.moving.copying import Copier
@@ -14,14 +16,18 @@ from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.shape_rules import no
 from provisioner.controller.moving.staying import rules as stay_rules
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import find
 from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
+from provisioner.model import volume_type
 from provisioner.model.decision import AGAIN, Later, Next, Refuse
+from provisioner.model.errors import NO_ANSWER, Ec2Error
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
+from provisioner.model.volume import CreateRequest
 from provisioner.model.volume_move import Phase, VolumeMove
 
 # After so long without a plan, the driver of the volume has no controller that moves.
@@ -57,17 +63,12 @@ class Planning:
         if move.is_to_end:
             await self._record.advance(move, Phase.ABORTED, "aborted before anything was done")
             return AGAIN
-        settings, facts = self._services.settings, await self._facts(move)
+        facts = await self._facts(move)
         if stay_rules.is_of_another_driver(facts, self._driver):
             left_s = _UNTAKEN_S - _age_s(move)
             if left_s > 0:
                 return Later(left_s)  # its own controller may be about to take it
-        decision = plan_rules.examine(
-            facts,
-            driver=self._driver,
-            cluster_id=settings.cluster_id,
-            extra_tags=settings.extra_tags,
-        )
+        decision = await self._decided(facts)
         match decision:
             case Refuse(message=message):
                 is_as_asked = isinstance(decision, plan_rules.AsAsked)
@@ -88,6 +89,52 @@ class Planning:
             case _:
                 assert_never(decision)
         return AGAIN
+
+    async def _decided(self, facts: Facts) -> plan_rules.Planned | Refuse:
+        """The plan, with no more IOPS than the region gives, of a volume that EC2 would create.
+
+        Raises:
+            Ec2Error: EC2 could not be asked, so nothing may be planned.
+        """
+        decision = self._examined(facts)
+        request = decision.request if isinstance(decision, plan_rules.Planned) else None
+        if request is None:
+            return decision
+        if facts.move.spec.to.storage_class_name and iops_rules.depends_on_region(
+            request.volume_type, request.iops
+        ):
+            ceiling = await self._services.ceilings.of(request)
+            decision = self._examined(replace(facts, iops_ceiling=ceiling))
+            request = decision.request if isinstance(decision, plan_rules.Planned) else None
+        return await self._refused_by_ec2(request) or decision
+
+    def _examined(self, facts: Facts) -> plan_rules.Planned | Refuse:
+        settings = self._services.settings
+        return plan_rules.examine(
+            facts,
+            driver=self._driver,
+            cluster_id=settings.cluster_id,
+            extra_tags=settings.extra_tags,
+        )
+
+    async def _refused_by_ec2(self, request: CreateRequest | None) -> Refuse | None:
+        """What EC2 has against a volume of which more is asked than is documented.
+
+        It is asked for no other: that would take from the quota of those that are created.
+        """
+        if request is None or not volume_type.is_beyond(
+            *(request.volume_type, request.size_gib, request.iops, request.throughput_mibps)
+        ):
+            return None
+        try:
+            refusal = await self._services.volumes.dry_run(request)
+        except Ec2Error as failure:
+            if failure.reason in NO_ANSWER:
+                raise
+            return None  # it is not about the volume: told once it is created, if it still holds
+        if refusal is None:
+            return None
+        return no(f"the new volume cannot be created: {refusal.message}")
 
     async def _facts(self, move: VolumeMove) -> Facts:
         client, namespace = self._services.client, move.metadata.namespace

@@ -10,7 +10,7 @@ from provisioner.model.meta import ObjectMeta
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import GIB, Volume
-from provisioner.model.volume_move import Shape, VolumeMove
+from provisioner.model.volume_move import Shape
 from provisioner.model.volume_type import VOLUME_TYPES
 
 # Of these types, CreateVolume takes IOPS; of the others EC2 derives them from the size.
@@ -43,11 +43,9 @@ def shape_of(volume: Volume, class_name: str) -> Shape:
     )
 
 
-def target_of(
-    move: VolumeMove, volume: Volume, read_class: ReadClass, class_name: str
-) -> Shape | Refuse:
+def target_of(facts: Facts, volume: Volume, read_class: ReadClass) -> Shape | Refuse:
     """What the volume is to be, or why it cannot."""
-    to, wanted = move.spec.to, read_class.parameters
+    to, wanted = facts.move.spec.to, read_class.parameters
     size_gib = _size_gib(to.size, volume)
     if isinstance(size_gib, Refuse):
         return size_gib
@@ -56,7 +54,7 @@ def target_of(
     key, encrypted = volume.kms_key_id if volume.encrypted else None, volume.encrypted
     if to.storage_class_name:
         volume_type, throughput = wanted.volume_type, wanted.throughput_mibps
-        fitted = plan_rules.fitted_iops(wanted, size_gib, None)
+        fitted = plan_rules.fitted_iops(wanted, size_gib, facts.iops_ceiling)
         iops = fitted.given if fitted is not None else None
         key, encrypted = wanted.kms_key_id or key, encrypted or bool(wanted.encrypted)
     if to.kms_key_id:
@@ -78,7 +76,7 @@ def target_of(
         throughput_mibps=throughput if volume_type in _THROUGHPUT_TYPES else None,
         encrypted=encrypted or bool(to.encrypted),
         kms_key_id=key,
-        storage_class_name=class_name,
+        storage_class_name=facts.class_name,
     )
 
 

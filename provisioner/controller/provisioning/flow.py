@@ -26,7 +26,6 @@ from provisioner.controller.provisioning.creation import REPORT_AFTER_S, Creatio
 from provisioner.controller.provisioning.creation_rules import Attempt, GiveUp
 from provisioner.controller.shared.services import Services
 from provisioner.controller.sources.origin import Origin, Sources
-from provisioner.ec2.ceilings import Ceilings
 from provisioner.kube.queue import KeyedQueue
 from provisioner.model.claim import UNKNOWN_ZONE, Claim, claim_uid_of
 from provisioner.model.data_source import Source
@@ -54,7 +53,7 @@ class Provisioner:
     """The flow of claims. Keys are UIDs: a claim recreated under its name is another one."""
 
     def __init__(self, services: Services, *, identity: str) -> None:
-        settings = self._settings = services.settings
+        self._settings = services.settings
         self._metrics = services.metrics
         self._caches = services.caches
         self.queue = KeyedQueue("provision", self._pass, services.metrics)
@@ -89,9 +88,7 @@ class Provisioner:
             wake=wake,
         )
         self._classes = Classes()
-        self._ceilings = Ceilings(
-            services.volumes, cluster_id=settings.cluster_id, extra_tags=settings.extra_tags
-        )
+        self._ceilings = services.ceilings
 
     def subscribe(self) -> None:
         """Queue claims when they, their class or their persistent volume change."""
@@ -146,7 +143,6 @@ class Provisioner:
 
     async def close(self) -> None:
         """Stop asking EC2 for what no claim waits for any more."""
-        await self._ceilings.close()
         await self.sources.close()
         await self.creations.usage.close()
 

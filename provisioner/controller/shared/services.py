@@ -9,6 +9,7 @@ from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.attachments import Attachments
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.ceilings import Ceilings
 from provisioner.ec2.lookups import (
     InstanceLookUps,
     InstanceTypes,
@@ -43,6 +44,7 @@ class Services:
     events: EventRecorder
     metrics: Metrics
     volumes: Volumes
+    ceilings: Ceilings
     instances: Attachments
     lookups: NameLookUps
     zone_names: ZoneNames
@@ -73,8 +75,7 @@ class Services:
 
         ``component`` is what events name as their source.
         """
-        volumes = Volumes(calls)
-        modifications, snapshots = Modifications(calls), Snapshots(calls)
+        volumes, modifications, snapshots = Volumes(calls), Modifications(calls), Snapshots(calls)
         watchers = Watchers.over(volumes, modifications, snapshots, metrics)
         caches = Caches(client, metrics, settings.driver, follows_moves=settings.volume_moves)
         return cls(
@@ -84,6 +85,7 @@ class Services:
             events=EventRecorder(client, component, metrics),
             metrics=metrics,
             volumes=volumes,
+            ceilings=_ceilings(volumes, settings),
             instances=Attachments(calls),
             lookups=NameLookUps(volumes, watchers.pace),
             zone_names=ZoneNames(calls),
@@ -103,8 +105,12 @@ class Services:
 
     async def close(self) -> None:
         """Cancel what is in flight behind the services, and its waiters."""
-        reads = (self.volume_reads, self.modification_reads)
+        reads = (self.ceilings, self.volume_reads, self.modification_reads)
         of_snapshots = (self.snapshot_lookups, self.move_snapshot_lookups)
         of_nodes = (self.instances, self.instance_lookups, self.instance_types)
         for edge in (self.lookups, self.zone_names, *of_nodes, *of_snapshots, *reads):
             await edge.close()
+
+
+def _ceilings(volumes: Volumes, settings: Settings) -> Ceilings:
+    return Ceilings(volumes, cluster_id=settings.cluster_id, extra_tags=settings.extra_tags)

@@ -17,6 +17,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.calls import Ec2Calls
+from provisioner.ec2.ceilings import Ceilings
 from provisioner.ec2.lookups import NameLookUps, VolumeReads, ZoneNames
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.client import KubeClient
@@ -70,6 +71,7 @@ class World:
             client=kube,
             caches=self.caches,
             volumes=volumes,
+            ceilings=Ceilings(volumes, cluster_id="", extra_tags=()),
             lookups=NameLookUps(volumes),
             volume_reads=VolumeReads(volumes),
             snapshots=self.ec2,
