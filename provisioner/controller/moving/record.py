@@ -24,7 +24,7 @@ from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE
-from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.persistent_volume import PROVISIONER_FINALIZER, PersistentVolume
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
 from provisioner.model.workload import ControlledPod
 
@@ -308,10 +308,16 @@ class MoveRecord:
         return bool(self._caches.attachments.keyed("persistent_volume", found.name))
 
     async def retain(self, found: PersistentVolume) -> PersistentVolume:
-        """Set Retain, and note in the same write which policy it had; see ``let_go``."""
+        """Set Retain, and note in the same write which policy it had; see ``let_go``.
+
+        The provisioner's finalizer is for ``Delete`` alone: it goes with it, without a write more.
+        """
         notes = {POLICY_BEFORE_MOVE: found.reclaim_policy}
         spec = {"persistentVolumeReclaimPolicy": "Retain"}
         metadata = _exactly(found) | {"annotations": notes}
+        if PROVISIONER_FINALIZER in found.finalizers:
+            left = [each for each in found.finalizers if each != PROVISIONER_FINALIZER]
+            metadata["finalizers"] = left
         return await self._patch_volume(found, {"metadata": metadata, "spec": spec})
 
     async def set_policy(self, found: PersistentVolume, policy: str) -> None:

@@ -18,7 +18,11 @@ from provisioner.model.names import (
     LEFT_BY_MOVE,
     POLICY_BEFORE_MOVE,
 )
-from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.persistent_volume import (
+    PROVISIONER_FINALIZER,
+    PersistentVolume,
+    finalizer_of_attacher,
+)
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.workload import ControlledPod
 from tests.builders import DRIVER
@@ -69,6 +73,18 @@ async def test_retain_and_the_policy_of_before_are_one_write_to_the_version_that
             "spec": {"persistentVolumeReclaimPolicy": "Retain"},
         }
     ]
+
+
+async def test_the_finalizer_of_delete_goes_with_the_policy():
+    record, client = a_record()
+    found = a_pv("Delete")
+    kept = ["kubernetes.io/pv-protection", finalizer_of_attacher(DRIVER)]
+    marked = msgspec.structs.replace(found.metadata, finalizers=[PROVISIONER_FINALIZER, *kept])
+
+    await record.retain(msgspec.structs.replace(found, metadata=marked))
+
+    [body] = client.bodies
+    assert body["metadata"]["finalizers"] == kept
 
 
 async def test_the_policy_comes_back_in_the_write_that_lets_go():
