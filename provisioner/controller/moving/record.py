@@ -33,7 +33,8 @@ CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
 VOLUME_DOCUMENTS = Resource("", "v1", PERSISTENT_VOLUMES.plural, PERSISTENT_VOLUMES.kind, Document)
 _WORTH_TELLING_S = 10.0
 _ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
-# Of these there is an event, whatever they say: pods stop, and the move cannot be aborted any more.
+# Where pods stop there is an event of these, whatever they say: of the beginning of the stop, and
+# of the moment from which the move cannot be aborted any more.
 _TOLD = frozenset({Phase.HELD, Phase.SWAPPING})
 
 log = structlog.get_logger(__name__)
@@ -182,7 +183,8 @@ class MoveRecord:
         status = {"phase": phase, "message": message, "phaseSince": since, **fields}
         written = await self.write(move, status)
         log.info("move", phase=phase.value, message=message)
-        if message or phase in _TOLD:
+        stops = move.told.plan.stops if move.told.plan is not None else ()
+        if message or (stops and phase in _TOLD):
             self._events.record(
                 self.regarding(move),
                 warning=phase in (Phase.REFUSED, Phase.ABORTING),
