@@ -341,7 +341,9 @@ class Mover:
         return phase_rules.InUse(
             held=_is_held(move, old),
             uses=uses,
-            nodes=[each.spec.node_name for each in attached if phase_rules.may_be_attached(each)],
+            nodes=[
+                each.spec.node_name for each in attached if phase_rules.is_in_the_way(move, each)
+            ],
             volume=volume,
             namesakes=namesakes,
             touched=freshness_rules.was_attached(old, self._driver),

@@ -126,12 +126,13 @@ def _of_staying(
 ) -> SwapStep:
     """A step of the swap of a volume that stays: nothing of it can be too old.
 
-    Of two drivers, one would detach what the other has attached, so the first has to be done.
+    Of two drivers, one would detach what the other has attached, so the first has to be done: that
+    is waited for with the claim, and once more without it, as a pod may have come in between.
     """
     if made is None or not is_there(made):
         return Await(_nothing_left(move))
     nodes = [*attached, *(each.instance_id for each in made.attachments)]
-    if move.changes_driver and isinstance(step, Recreate) and nodes:
+    if move.changes_driver and nodes:
         return Await(f"waiting until volume {made.volume_id} is detached from {nodes[0]}")
     return step
 

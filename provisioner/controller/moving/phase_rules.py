@@ -132,6 +132,15 @@ def may_be_attached(attachment: Attachment) -> bool:
     return attachment.attached or bool(recorded or attachment.finalizers)
 
 
+def is_in_the_way(move: VolumeMove, attachment: Attachment) -> bool:
+    """Whether a move is to wait for an attachment of the old PersistentVolume.
+
+    Another driver takes a volume over once none is left: so that is waited for here, while the
+    claim is there and the move can be aborted.
+    """
+    return move.changes_driver or may_be_attached(attachment)
+
+
 def volume_name(claim: SeenClaim) -> str:
     """Which PersistentVolume a claim names, "" if none."""
     if isinstance(claim, Claim):
@@ -438,8 +447,10 @@ def keeps_pods_away(move: VolumeMove, claim: SeenClaim | None) -> bool:
 
 
 def waits_for_pods(move: VolumeMove, claim: SeenClaim | None) -> bool:
-    """Whether a claim is to go, and does not while pods use it."""
-    return claim is not None and claim.deleting and keeps_pods_away(move, claim)
+    """Whether a claim is to go, and does not while pods use it; or is not sent away before."""
+    if claim is None or not keeps_pods_away(move, claim):
+        return False
+    return claim.deleting or move.changes_driver
 
 
 def record(claim: Document) -> str:

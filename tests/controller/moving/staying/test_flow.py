@@ -8,9 +8,12 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from provisioner.controller.moving import phase_rules
+from provisioner.controller.moving.phase_rules import Await, Use
 from provisioner.controller.moving.swapping.flow import Swapping
 from provisioner.model.attachment import Attachment
 from provisioner.model.decision import AGAIN, Later
+from provisioner.model.document import Document
 from provisioner.model.driver import AUTO_MODE_DRIVER
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import MovePlan, Shape, VolumeMove
@@ -79,3 +82,66 @@ async def test_within_one_driver_nobody_is_waited_for():
     assert await flow.advance(swapping(DRIVER)) == AGAIN
 
     assert created == ["data"]
+
+
+class Stopping:
+    """Pods that are not stopped by the move; how often it was looked at."""
+
+    looks = 0
+
+    async def stop(self, _: VolumeMove) -> Any:
+        self.looks += 1
+        return Await("waiting for pods web-0 to end")
+
+
+def with_claim(
+    driver: str, *attachments: Any, uses: list[Use]
+) -> tuple[Swapping, VolumeMove, list[str]]:
+    """The claim is there as it was recorded; which claims are deleted."""
+    flow, _ = a_flow(driver, *attachments)
+    record: Any = flow._record
+    meta = {"name": "data", "namespace": "shop", "uid": "old-uid", "resourceVersion": "7"}
+    claim = msgspec.convert({"metadata": meta, "spec": {"volumeName": OLD_PV}}, Document)
+    record.found = claim
+    removed: list[str] = []
+
+    async def remove_claim(_: VolumeMove, uid: str, version: str) -> None:
+        removed.append(f"{uid} {version}")
+
+    async def used(_: VolumeMove) -> list[Use]:
+        return uses
+
+    record.remove_claim, record.uses = remove_claim, used
+    flow._stopping = Stopping()  # type: ignore[assignment]
+    move = swapping(driver)
+    assert move.source.claim_uid == "old-uid"
+    told = structs.replace(move.told, claim=phase_rules.record(claim))
+    return flow, structs.replace(move, status=told), removed
+
+
+async def test_the_claim_is_not_deleted_while_the_first_driver_has_the_volume_on_a_node():
+    flow, move, removed = with_claim(AUTO_MODE_DRIVER, VOLUME_ATTACHMENT, uses=[])
+
+    assert isinstance(await flow.advance(move), Later)
+
+    written = flow._record.written  # type: ignore[attr-defined]
+    assert written[-1]["message"] == f"waiting until volume {VOLUME} is detached from node-1"
+    assert removed == []
+
+
+async def test_pods_that_came_in_with_it_are_stopped_while_the_claim_is_there():
+    flow, move, removed = with_claim(AUTO_MODE_DRIVER, VOLUME_ATTACHMENT, uses=[Use("web-0")])
+
+    assert isinstance(await flow.advance(move), Later)
+
+    written = flow._record.written  # type: ignore[attr-defined]
+    assert written[-1]["message"] == "waiting for pods web-0 to end"
+    assert (flow._stopping.looks, removed) == (1, [])  # type: ignore[attr-defined]
+
+
+async def test_the_claim_is_deleted_once_no_node_has_it_any_more():
+    flow, move, removed = with_claim(AUTO_MODE_DRIVER, uses=[])
+
+    await flow.advance(move)
+
+    assert removed == ["old-uid 7"]

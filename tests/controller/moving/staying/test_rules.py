@@ -9,7 +9,13 @@ import pytest
 from provisioner.controller.moving import form_rules, freshness_rules, phase_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back.rules import Kept
-from provisioner.controller.moving.phase_rules import Await, Recreate, Remove
+from provisioner.controller.moving.phase_rules import (
+    Await,
+    Recreate,
+    Remove,
+    is_in_the_way,
+    waits_for_pods,
+)
 from provisioner.controller.moving.plan_rules import AsAsked, Planned
 from provisioner.controller.moving.staying import rules
 from provisioner.model.document import Document
@@ -21,7 +27,7 @@ from provisioner.model.pod import Pod
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume
 from provisioner.model.volume_move import VolumeMove
-from tests.builders import DRIVER, VOLUME, ZONE, a_csi_node, a_node, a_volume
+from tests.builders import DRIVER, VOLUME, ZONE, a_csi_node, a_node, a_volume, an_attachment
 from tests.controller.moving import test_plan_rules as plans
 from tests.controller.moving.test_plan_rules import (
     KEY,
@@ -373,7 +379,7 @@ def test_the_old_object_of_an_earlier_move_is_named_with_what_keeps_it():
         ),
     ],
 )
-def test_the_claim_comes_again_once_the_first_driver_has_detached_the_volume(
+def test_the_claim_goes_and_comes_again_once_the_first_driver_has_detached_the_volume(
     nodes: Any, made: Volume, waits_for: str
 ):
     move = swapping(planned(to_class(auto())))
@@ -387,7 +393,29 @@ def test_the_claim_comes_again_once_the_first_driver_has_detached_the_volume(
 
     said = f"waiting until volume {VOLUME} is detached from {waits_for}"
     assert step(Recreate()) == Await(said)
-    assert step(Recreate(), nodes=[], made=FITTING) == Recreate()
-    assert step(Remove("u", "1")) == Remove("u", "1")
     of_one_driver = swapping(planned(to_class(a_storage_class("other"))))
-    assert step(Recreate(), of_one_driver) == Recreate()
+    for wanted in (Recreate(), Remove("u", "1")):
+        assert step(wanted) == Await(said)
+        assert step(wanted, nodes=[], made=FITTING) == wanted
+        assert step(wanted, of_one_driver) == wanted
+
+
+def test_an_attachment_that_nobody_has_begun_is_waited_for_if_another_driver_takes_over():
+    untouched, begun = an_attachment(prepared=False), an_attachment()
+    to_auto = swapping(planned(to_class(auto())))
+    of_one_driver = swapping(planned(to_class(a_storage_class("other"))))
+
+    assert is_in_the_way(to_auto, untouched)
+    assert not is_in_the_way(of_one_driver, untouched)
+    assert is_in_the_way(of_one_driver, begun)
+
+
+def test_pods_that_came_in_are_stopped_before_the_claim_goes_to_another_driver():
+    claim, going = plans.bound(), plans.bound(deleting=True)
+    to_auto = swapping(planned(to_class(auto())))
+    of_one_driver = swapping(planned(to_class(a_storage_class("other"))))
+
+    assert waits_for_pods(to_auto, claim)
+    assert not waits_for_pods(of_one_driver, claim)
+    assert waits_for_pods(of_one_driver, going)
+    assert not waits_for_pods(to_auto, None)
