@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http import HTTPStatus
 from typing import Any, cast
 
 from provisioner.inspect.reading.gap_rules import GROUPS, KUBERNETES, Gap
@@ -99,7 +100,7 @@ class Cluster:
         try:
             return await self.client.get(resource, name, namespace)
         except KubeError as error:
-            if error.reason is not Reason.OBJECT_NOT_FOUND:
+            if not await self._is_without(resource, error):
                 self._miss(f"get {resource.plural}", error)
             return None
 
@@ -111,11 +112,20 @@ class Cluster:
                 resource, namespace=namespace, field_selector=field_selector
             )
         except KubeError as error:
-            # An optional kind that the API server does not serve has no objects.
-            if error.reason is not Reason.OBJECT_NOT_FOUND:
+            if not await self._is_without(resource, error):
                 self._miss(f"list {resource.plural}", error)
             return ()
         return listing.items
+
+    async def _is_without(self, resource: Resource[Any], error: KubeError) -> bool:
+        """Whether there is no such object, or no such kind; then none can be missed.
+
+        An API server has no words of its own for a kind that it does not serve, and a proxy may
+        answer with the same status: so it is asked which kinds it has.
+        """
+        if error.reason is Reason.OBJECT_NOT_FOUND:
+            return True
+        return error.status == HTTPStatus.NOT_FOUND and not await self.serves(resource)
 
     def _miss(self, what: str, error: KubeError) -> None:
         self.gaps.append(Gap.of(KUBERNETES, what, error))
