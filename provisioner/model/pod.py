@@ -215,6 +215,15 @@ class Pod(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
                 names.append(f"{self.name}-{volume.name}")
         return tuple(f"{self.metadata.namespace}/{name}" for name in dict.fromkeys(names))
 
+    @property
+    def ephemeral_claim_keys(self) -> frozenset[str]:
+        """Those of ``claim_keys`` that Kubernetes makes for it, and deletes with it."""
+        return frozenset(
+            f"{self.metadata.namespace}/{self.name}-{volume.name}"
+            for volume in self.spec.volumes or ()
+            if volume.ephemeral is not None and volume.name
+        )
+
 
 def naming_volumes(pod: Pod) -> Pod | None:
     """What is looked at of a pod for the EBS volumes that it names itself; nothing without any."""

@@ -61,6 +61,8 @@ from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones
 
 Json = dict[str, Any]
 PVC_PROTECTION = "kubernetes.io/pvc-protection"
+# While a VolumeSnapshot of it is not ready. Source: external-snapshotter 8 pkg/utils/util.go.
+SNAPSHOT_PROTECTION = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
 _IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
 _TOPOLOGY = frozenset({ZONE_LABEL, BETA_ZONE_LABEL, REGION_LABEL})
 # Annotations that are not those of the next PersistentVolume.
@@ -299,6 +301,16 @@ def _no_claim(facts: Facts) -> Refuse | None:
         )
     if CLAIM_FINALIZER in claim.finalizers:
         return _no(f"claim {key} is being cloned; wait until the clone is bound")
+    if SNAPSHOT_PROTECTION in claim.finalizers:
+        return _no(
+            f"a snapshot of claim {key} is being taken; wait until the VolumeSnapshot is ready"
+        )
+    owner = next((each.name for each in facts.pods if key in each.ephemeral_claim_keys), None)
+    if owner is not None:
+        return _no(
+            f"claim {key} is an ephemeral volume of pod {owner}: Kubernetes deletes it with the "
+            "pod, which would have to end, so it is not moved"
+        )
     foreign = sorted(set(claim.finalizers) - {PVC_PROTECTION})
     if foreign:
         return _no(

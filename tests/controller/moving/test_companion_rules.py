@@ -8,6 +8,8 @@ import pytest
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.together import companion_rules as rules
 from provisioner.controller.moving.together.companion_rules import Companion
+from provisioner.controller.moving.together.companions import Companions
+from provisioner.model.pod import Pod
 from provisioner.model.volume_move import Phase, VolumeMove
 
 HERE, THERE = "us-east-1a", "us-east-1b"
@@ -357,3 +359,23 @@ def test_pods_come_back_once_the_others_have_swapped_or_ended(phase: str):
     found = rules.before_return(a_move(phase="Cleaning", **WITH_LOGS), [logs(of_logs(phase))])
 
     assert found is None
+
+
+async def test_an_ephemeral_volume_of_a_pod_keeps_it_in_no_zone():
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "logs", "persistentVolumeClaim": {"claimName": "logs"}},
+        {"name": "scratch", "ephemeral": {}},
+    ]
+    body = {"metadata": {"name": "web-0", "namespace": "shop"}, "spec": {"volumes": volumes}}
+    reader = object.__new__(Companions)
+    asked: list[dict[str, list[str]]] = []
+
+    async def read(_: VolumeMove, users: dict[str, list[str]]) -> list[Companion]:
+        asked.append(users)
+        return []
+
+    reader._read = read  # type: ignore[method-assign]
+    await reader.of_pods(a_move(), [msgspec.convert(body, Pod)], THERE)
+
+    assert asked == [{"logs": ["web-0"]}]

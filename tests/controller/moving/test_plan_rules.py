@@ -275,6 +275,32 @@ def test_what_cannot_be_done_safely_is_refused_in_one_sentence(changes: Any, sai
     assert ". " not in message
 
 
+def test_a_claim_of_which_a_snapshot_is_being_taken_is_refused_until_it_is_ready():
+    claim = bound()
+    held = msgspec.structs.replace(
+        claim.metadata, finalizers=["snapshot.storage.kubernetes.io/pvc-as-source-protection"]
+    )
+    given = facts(claim=msgspec.structs.replace(claim, metadata=held))
+
+    assert refused(given) == (
+        "a snapshot of claim shop/data is being taken; wait until the VolumeSnapshot is ready"
+    )
+
+
+def test_a_claim_that_goes_with_its_pod_is_refused_before_the_pod_is_ended():
+    body = {
+        "metadata": {"name": "job", "namespace": "shop"},
+        "spec": {"volumes": [{"name": "scratch", "ephemeral": {}}]},
+    }
+    pods = [msgspec.convert(body, Pod)]
+    move = a_move(claimName="job-scratch")
+
+    message = refused(facts(move, pods=pods))
+
+    assert message.startswith("claim shop/job-scratch is an ephemeral volume of pod job: ")
+    assert isinstance(examined(facts(pods=pods)), Planned)
+
+
 def test_whether_there_is_nothing_to_do_can_be_told_from_a_refusal():
     assert isinstance(examined(facts(a_move(to={"zone": ZONE}))), AsAsked)
     assert not isinstance(examined(facts(zones={ZONE})), AsAsked)

@@ -23,7 +23,8 @@ class Companions:
         users: dict[str, list[str]] = {}
         for pod in pods if zone else ():
             for key in pod.claim_keys:
-                if key != move.claim_key:
+                # An ephemeral one goes with its pod, and the next pod has another.
+                if key != move.claim_key and key not in pod.ephemeral_claim_keys:
                     users.setdefault(key.partition("/")[2], []).append(pod.name)
         return await self._read(move, users)
 
