@@ -5,10 +5,11 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 import msgspec
+from msgspec import structs
 
 from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import form_rules, plan_rules
+from provisioner.controller.moving import form_rules, phase_rules, plan_rules
 from provisioner.controller.moving.copying import Copier
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back.flow import GoingBack
@@ -24,11 +25,11 @@ from provisioner.kube.client import find
 from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
 from provisioner.model import volume_type
 from provisioner.model.decision import AGAIN, Later, Next, Refuse
-from provisioner.model.errors import NO_ANSWER, Ec2Error
+from provisioner.model.errors import NO_ANSWER, Ec2Error, KubeError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import CreateRequest
-from provisioner.model.volume_move import Phase, VolumeMove
+from provisioner.model.volume_move import MovePlan, Phase, VolumeMove
 
 # After so long without a plan, the driver of the volume has no controller that moves.
 _UNTAKEN_S = 600.0
@@ -69,6 +70,8 @@ class Planning:
             if left_s > 0:
                 return Later(left_s)  # its own controller may be about to take it
         decision = await self._decided(facts)
+        if isinstance(decision, plan_rules.Planned):
+            decision = await self._not_again(move, decision.plan) or decision
         match decision:
             case Refuse(message=message):
                 is_as_asked = isinstance(decision, plan_rules.AsAsked)
@@ -116,6 +119,20 @@ class Planning:
             cluster_id=settings.cluster_id,
             extra_tags=settings.extra_tags,
         )
+
+    async def _not_again(self, move: VolumeMove, plan: MovePlan) -> Refuse | None:
+        """Why the API server would not let the claim in again, once it is deleted."""
+        claim = await self._record.claim(move)
+        if claim is None:
+            return None
+        planned = structs.replace(move, status=structs.replace(move.told, plan=plan))
+        try:
+            may = await self._record.may_create_claim(planned, phase_rules.record(claim))
+        except KubeError as error:
+            if error.reason in NO_ANSWER:
+                raise
+            return no(f"the claim could not be created again: {error.message}")
+        return None if may else no(f"namespace {move.metadata.namespace} is being deleted")
 
     async def _refused_by_ec2(self, request: CreateRequest | None) -> Refuse | None:
         """What EC2 has against a volume of which more is asked than is documented.

@@ -33,6 +33,9 @@ CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
 VOLUME_DOCUMENTS = Resource("", "v1", PERSISTENT_VOLUMES.plural, PERSISTENT_VOLUMES.kind, Document)
 _WORTH_TELLING_S = 10.0
 _ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
+# What a try says of nothing: a quota counts the claim beside itself, and a webhook is not asked.
+# Source: Kubernetes 1.36 plugins ResourceQuota and webhook/dispatcher.
+_SAYS_NOTHING = ("exceeded quota", "does not support dry run")
 # Where pods stop there is an event of these, whatever they say: of the beginning of the stop, and
 # of the moment from which the move cannot be aborted any more.
 _TOLD = frozenset({Phase.HELD, Phase.SWAPPING})
@@ -354,14 +357,25 @@ class MoveRecord:
     async def may_create_claim(self, move: VolumeMove, recorded: str) -> bool:
         """Ask the API server whether the claim could be created again; nothing is kept.
 
-        Its name is taken, so this is always refused; a quota may even count the claim twice. All
-        that is believed is that the namespace is being deleted, and takes nothing any more.
+        Its name is taken, so this is always refused, at the earliest once all of admission lets it
+        in; a quota may even count the claim twice.
+
+        Returns:
+            False if its namespace is being deleted, and takes nothing any more.
+
+        Raises:
+            KubeError: admission refuses it (a LimitRange or a policy that is younger than the
+                claim, for instance), or does not answer.
         """
         body = phase_rules.recreated(move, recorded)
         try:
             await self._client.create(CLAIMS, body, move.metadata.namespace, dry_run=True)
         except KubeError as error:
-            return not (error.reason is Reason.FORBIDDEN and _ENDING in error.message)
+            if error.reason is Reason.FORBIDDEN and _ENDING in error.message:
+                return False
+            says_nothing = any(each in error.message for each in _SAYS_NOTHING)
+            if error.reason is not Reason.OBJECT_EXISTS and not says_nothing:
+                raise
         return True
 
     async def create_claim(self, move: VolumeMove) -> bool:

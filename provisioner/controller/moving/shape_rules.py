@@ -123,7 +123,7 @@ def _size_gib(size: str, volume: Volume) -> int | Refuse:
         size_gib = -(-parse_bytes(size) // GIB)
     except ValueError as error:
         return no(f"size: {error}")
-    return max(size_gib, 1)
+    return size_gib or no(f"size {size} is nothing: give a size such as 30Gi")
 
 
 def differs(facts: Facts, before: Shape, target: Shape) -> bool:

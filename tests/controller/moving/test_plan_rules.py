@@ -265,6 +265,7 @@ def in_zone(zone: str) -> list[TopologyTerm]:
         ({"move": a_move(to={"zone": ZONE})}, "nothing is to be done"),
         ({"move": a_move(to={"encrypted": False})}, "nothing is to be done"),
         ({"move": a_move(to={"size": "much"})}, "is not a quantity"),
+        ({"move": a_move(to={"size": "0Gi"})}, "size 0Gi is nothing"),
         ({"move": a_move(to={"kmsKeyId": "no key"})}, "neither an ARN"),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -16,7 +17,9 @@ from provisioner.ec2.ceilings import Ceilings
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
 from provisioner.model.decision import Refuse
-from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.document import Document
+from provisioner.model.errors import Ec2Error, KubeError, Reason
+from provisioner.model.volume_move import MovePlan, VolumeMove
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.builders import DRIVER
 from tests.controller.moving.test_plan_rules import a_move, a_storage_class, facts
@@ -126,3 +129,51 @@ async def test_where_ec2_does_not_answer_nothing_is_planned(
 
     with pytest.raises(Ec2Error, match="no answer"):
         await planning._decided(to(size="65Ti"))
+
+
+class Claims:
+    """A claim, and what admission has against another one of it."""
+
+    def __init__(self, refusal: KubeError | None, *, may: bool = True) -> None:
+        self.refusal, self.may = refusal, may
+        self.plans: list[MovePlan | None] = []
+
+    async def claim(self, _: VolumeMove) -> Document:
+        return msgspec.convert({"metadata": {"name": "data", "namespace": "shop"}}, Document)
+
+    async def may_create_claim(self, move: VolumeMove, recorded: str) -> bool:
+        assert recorded
+        self.plans.append(move.told.plan)
+        if self.refusal is not None:
+            raise self.refusal
+        return self.may
+
+
+@pytest.mark.parametrize(
+    ("claims", "says"),
+    [
+        (
+            Claims(KubeError(Reason.FORBIDDEN, "maximum storage usage is 5Gi")),
+            "the claim could not be created again: maximum storage usage is 5Gi",
+        ),
+        (Claims(None, may=False), "namespace shop is being deleted"),
+        (Claims(None), None),
+    ],
+)
+async def test_a_claim_that_could_not_come_back_is_not_moved(claims: Claims, says: str | None):
+    planning, plan = object.__new__(Planning), MovePlan(copies_files=True)
+    planning._record = claims  # type: ignore[assignment]
+
+    refused = await planning._not_again(a_move(), plan)
+
+    assert (refused.message if refused is not None else None) == says
+    assert claims.plans == [plan]
+
+
+async def test_while_the_api_server_does_not_answer_nothing_is_refused():
+    planning = object.__new__(Planning)
+    silent = Claims(KubeError(Reason.UNREACHABLE, "no answer"))
+    planning._record = silent  # type: ignore[assignment]
+
+    with pytest.raises(KubeError, match="no answer"):
+        await planning._not_again(a_move(), MovePlan())

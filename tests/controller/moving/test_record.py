@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from provisioner.controller.moving import phase_rules
 from provisioner.controller.moving.record import MoveRecord, broken
 from provisioner.kube.client import Patch
 from provisioner.model.claim import Claim
 from provisioner.model.document import Document
+from provisioner.model.errors import KubeError, Reason
 from provisioner.model.names import (
     ATTACHED_BEFORE_MOVE,
     HELD_FOR_MOVE,
@@ -319,3 +321,53 @@ async def test_a_claim_that_seems_to_be_changed_is_read_before_its_move_is_undon
 
     assert (await broken(record, move) is None) is (volume == "pvc-old")
     assert api.read == ["data"]
+
+
+# -- whether the claim could be created again
+
+
+class Admission:
+    """Answers a try to create a claim with a refusal."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        self.error = KubeError(reason, message)
+        self.tried: list[tuple[Any, bool]] = []
+
+    async def create(self, _: Any, body: Any, namespace: str, *, dry_run: bool) -> Any:
+        assert namespace == "shop"
+        self.tried.append((body, dry_run))
+        raise self.error
+
+
+FORBIDDEN, REJECTED = Reason.FORBIDDEN, Reason.REJECTED
+LIMIT = "maximum storage usage per PersistentVolumeClaim is 5Gi, but request is 10Gi"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "expected"),
+    [
+        (Reason.OBJECT_EXISTS, 'persistentvolumeclaims "data" already exists', True),
+        (FORBIDDEN, "exceeded quota: q, requested: persistentvolumeclaims=1", True),
+        (REJECTED, 'admission webhook "w" does not support dry run', True),
+        (FORBIDDEN, "namespace shop because it is being terminated", False),
+        (FORBIDDEN, LIMIT, None),
+        (REJECTED, "spec.resources: Invalid value", None),
+        (Reason.UNREACHABLE, "no answer", None),
+    ],
+)
+async def test_a_claim_is_not_deleted_that_admission_would_not_let_in_again(
+    reason: Reason, message: str, *, expected: bool | None
+):
+    record, _ = a_record()
+    admission = Admission(reason, message)
+    record._client = admission  # type: ignore[assignment]
+    meta = {"name": "data", "namespace": "shop", "uid": "u", "resourceVersion": "1"}
+    recorded = phase_rules.record(msgspec.convert({"metadata": meta}, Document))
+
+    if expected is None:
+        with pytest.raises(KubeError, match=message[:20]):
+            await record.may_create_claim(MOVE, recorded)
+    else:
+        assert await record.may_create_claim(MOVE, recorded) is expected
+    ((body, dry_run),) = admission.tried
+    assert (dry_run, body["spec"]["volumeName"]) == (True, "pvc-move-uid")
