@@ -375,7 +375,7 @@ async def test_an_ephemeral_volume_of_a_pod_keeps_it_in_no_zone():
         asked.append(users)
         return []
 
-    reader._read = read  # type: ignore[method-assign]
+    reader._read = read  # type: ignore[method-assign, assignment]
     await reader.of_pods(a_move(), [msgspec.convert(body, Pod)], THERE)
 
     assert asked == [{"logs": ["web-0"]}]
