@@ -342,7 +342,9 @@ class Mover:
             held=_is_held(move, old),
             uses=uses,
             nodes=[
-                each.spec.node_name for each in attached if phase_rules.is_in_the_way(move, each)
+                each.spec.node_name
+                for each in attached
+                if freshness_rules.is_in_the_way(move, each)
             ],
             volume=volume,
             namesakes=namesakes,

@@ -17,8 +17,10 @@ from provisioner.controller.moving.phase_rules import (
     Remove,
     SeenClaim,
     SwapStep,
+    may_be_attached,
     volume_name,
 )
+from provisioner.model.attachment import Attachment
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.names import ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
@@ -58,6 +60,15 @@ def released(old: PersistentVolume, driver: str, notes: Iterable[str]) -> Json:
     mark = finalizer_of_attacher(driver)
     marked = old.finalizers if mark in old.finalizers else [*old.finalizers, mark]
     return {"annotations": gone | {ATTACHED_BEFORE_MOVE: None}, "finalizers": [*marked]}
+
+
+def is_in_the_way(move: VolumeMove, attachment: Attachment) -> bool:
+    """Whether a move is to wait for an attachment of the old PersistentVolume.
+
+    Another driver takes a volume over once none is left: so that is waited for in Held, while the
+    claim is there and the move can be aborted.
+    """
+    return move.changes_driver or may_be_attached(attachment)
 
 
 def outdated(move: VolumeMove, old: PersistentVolume | None, driver: str) -> str | None:

@@ -132,15 +132,6 @@ def may_be_attached(attachment: Attachment) -> bool:
     return attachment.attached or bool(recorded or attachment.finalizers)
 
 
-def is_in_the_way(move: VolumeMove, attachment: Attachment) -> bool:
-    """Whether a move is to wait for an attachment of the old PersistentVolume.
-
-    Another driver takes a volume over once none is left: so that is waited for here, while the
-    claim is there and the move can be aborted.
-    """
-    return move.changes_driver or may_be_attached(attachment)
-
-
 def volume_name(claim: SeenClaim) -> str:
     """Which PersistentVolume a claim names, "" if none."""
     if isinstance(claim, Claim):

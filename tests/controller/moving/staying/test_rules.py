@@ -8,12 +8,12 @@ import pytest
 
 from provisioner.controller.moving import form_rules, freshness_rules, phase_rules
 from provisioner.controller.moving.facts_rules import Facts
+from provisioner.controller.moving.freshness_rules import is_in_the_way
 from provisioner.controller.moving.going_back.rules import Kept
 from provisioner.controller.moving.phase_rules import (
     Await,
     Recreate,
     Remove,
-    is_in_the_way,
     waits_for_pods,
 )
 from provisioner.controller.moving.plan_rules import AsAsked, Planned
