@@ -35,7 +35,7 @@ _WORTH_TELLING_S = 10.0
 _ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
 # What a try says of nothing: a quota counts the claim beside itself, and a webhook is not asked.
 # Source: Kubernetes 1.36 plugins ResourceQuota and webhook/dispatcher.
-_SAYS_NOTHING = ("exceeded quota", "support dry run")
+_SAYS_NOTHING = ("exceeded quota", "dry run")
 # Where pods stop there is an event of these, whatever they say: of the beginning of the stop, and
 # of the moment from which the move cannot be aborted any more.
 _TOLD = frozenset({Phase.HELD, Phase.SWAPPING})
