@@ -80,6 +80,10 @@ class Detacher:
                 return CHECK_AGAIN
             await self._release(attachment, target)
             return SETTLED
+        if rules.is_kept(attachment, target, self._state.of_volume(target.volume_id)):
+            await self._record.let_go(attachment)
+            log.info("kept the volume for another attachment", instance=target.instance_id)
+            return SETTLED
         # DetachVolume's reply tells the name too, but may be lost, or was an earlier process's.
         self._ec2.devices.leaving(target.instance_id, target.volume_id, attachment.device)
         step = rules.next_detach_step(
