@@ -201,6 +201,9 @@ class FakeCompanions:
 
     before_stop = before_swap = before_return = before_begin
 
+    async def undone(self, _: VolumeMove) -> Undo | None:
+        return self.says if isinstance(self.says, Undo) else None
+
     async def is_led(self, _: VolumeMove) -> bool:
         return self.others_lead
 

@@ -260,6 +260,50 @@ def test_those_that_are_ready_go_on_once_the_first_of_them_by_name_swaps():
     assert isinstance(rules.before_swap(mine, [first("Aborting"), lost]), Undo)
 
 
+def test_if_the_first_turns_back_after_another_went_by_it_the_rest_go_on():
+    """Docs promise it; else who looked a moment later would be undone, and split from that one."""
+    names = {"movedWith": ["logs", "more"]}
+    mine = a_move("logs", "Creating", {"ready": True}, movedWith=["data", "more"])
+    back = a_move("data", "Aborting", {"ready": True, "undoneFrom": "Swapping"}, **names)
+    first = Companion("data", zones=frozenset({HERE}), moves=[back])
+
+    def third(phase: str) -> Companion:
+        moves = [a_move("more", phase, {"ready": True}, movedWith=["data", "logs"])]
+        return Companion("more", zones=frozenset({HERE}), moves=moves)
+
+    for phase in ("Swapping", "Cleaning"):
+        assert rules.before_swap(mine, [first, third(phase)]) is None
+        assert rules.undone(mine, [first, third(phase)]) is None
+    assert isinstance(rules.before_swap(mine, [first, third("Creating")]), Undo)
+
+
+@pytest.mark.parametrize("phase", ["Held", "Snapshotting", "Creating", "Copying"])
+def test_pods_do_not_stop_longer_once_another_one_has_failed(phase: str):
+    mine = a_move(phase=phase, **WITH_LOGS)
+
+    for failed in (of_logs("Aborting"), of_logs("Aborted"), of_logs("Snapshotting", abort=True)):
+        assert isinstance(rules.undone(mine, [logs(failed)]), Undo)
+        assert not rules.go_on(mine, [failed])
+    for going in (of_logs("Held"), of_logs("Swapping"), of_logs("Cleaning")):
+        assert rules.undone(mine, [logs(going)]) is None
+        assert rules.go_on(mine, [going])
+    assert rules.undone(mine, [logs(zone=THERE)]) is None
+
+
+def test_one_that_has_promised_is_undone_by_the_first_alone():
+    """Another one may fail after the first has swapped, which nobody knows who has not looked."""
+    names = {"movedWith": ["logs", "more"]}
+    mine = a_move("logs", "Creating", {"ready": True}, movedWith=["data", "more"])
+    lost = Companion("more", zones=frozenset({HERE}))
+
+    def first(phase: str) -> Companion:
+        moves = [a_move("data", phase, {"ready": True}, **names)]
+        return Companion("data", zones=frozenset({HERE}), moves=moves)
+
+    assert rules.undone(mine, [first("Creating"), lost]) is None
+    assert isinstance(rules.undone(mine, [first("Aborting"), lost]), Undo)
+
+
 def test_the_first_by_name_may_be_aborted_until_it_swaps():
     first = a_move("data", "Creating", {"ready": True}, abort=True, **WITH_LOGS)
 

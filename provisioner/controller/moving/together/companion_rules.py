@@ -7,7 +7,8 @@ all.
 
 Whether they swap is decided once, by one write: when the first of them by the claim's name, the
 leader, enters Swapping. All others have told that they are ready before (``ready``), and go by what
-it does, so that one which fails between two of their looks does not split them.
+it does, so that one which fails between two of their looks does not split them. If it turns back
+after that, the rest go on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -127,12 +128,26 @@ def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Un
     if leader is None or move.spec.claim_name < leader.name:
         return _together(move, members, text, _may_swap)
     going = _partner(move, leader)
-    if going is not None and going.told.phase in {Phase.SWAPPING, *_SWAPPED}:
+    if _has_swapped(going):
         return None
+    if going is None and any(_has_swapped(_partner(move, each)) for each in members):
+        return None  # the leader has turned back after others went by it
     if going is not None and move.told.ready:
         return Await(text.format(going.name))
     found = _together(move, members, text, _may_swap)
     return found if found is not None or going is None else Await(text.format(going.name))
+
+
+def undone(move: VolumeMove, companions: Iterable[Companion]) -> Undo | None:
+    """Whether it will not swap, as another one has failed: then pods need not stop any longer."""
+    found = before_swap(move, companions)
+    return found if isinstance(found, Undo) else None
+
+
+def go_on(move: VolumeMove, others: Iterable[VolumeMove]) -> bool:
+    """Whether each of those that it is moved with has a move under way, by what is known."""
+    going = {e.spec.claim_name for e in others if e.is_under_way and _name_each_other(move, e)}
+    return going.issuperset(move.spec.moved_with)
 
 
 def is_led(move: VolumeMove, companions: Iterable[Companion]) -> bool:
@@ -196,8 +211,13 @@ def _may_stop(other: VolumeMove) -> bool:
 
 
 def _may_swap(other: VolumeMove) -> bool:
-    phase = other.told.phase
-    return phase in {Phase.SWAPPING, *_SWAPPED} or (other.told.ready and phase != Phase.WARMING)
+    is_ready = other.told.ready and other.told.phase != Phase.WARMING
+    return is_ready or _has_swapped(other)
+
+
+def _has_swapped(other: VolumeMove | None) -> bool:
+    """Whether it swaps, or has swapped."""
+    return other is not None and other.told.phase in {Phase.SWAPPING, *_SWAPPED}
 
 
 def _partner(move: VolumeMove, companion: Companion) -> VolumeMove | None:
