@@ -130,8 +130,8 @@ def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Un
     going = _partner(move, leader)
     if _has_swapped(going):
         return None
-    if going is None and any(_has_swapped(_partner(move, each)) for each in members):
-        return None  # the leader has turned back after others went by it
+    if going is None and _has_turned_back(move, leader):
+        return None
     if going is not None and move.told.ready:
         return Await(text.format(going.name))
     found = _together(move, members, text, _may_swap)
@@ -210,6 +210,19 @@ def _may_stop(other: VolumeMove) -> bool:
     return phase not in _BEFORE_STOP or (phase == Phase.WARMING and other.told.ready)
 
 
+def _has_turned_back(move: VolumeMove, leader: Companion) -> bool:
+    """Whether the leader has decided that all swap, and then left its own claim as it was.
+
+    That is no move of another day, which was undone before this one began to wait.
+    """
+    last = _last_ended(move, leader)
+    return (
+        last is not None
+        and last.told.undone_from == Phase.SWAPPING
+        and last.told.phase_since >= move.told.phase_since
+    )
+
+
 def _may_swap(other: VolumeMove) -> bool:
     is_ready = other.told.ready and other.told.phase != Phase.WARMING
     return is_ready or _has_swapped(other)
@@ -247,12 +260,16 @@ def _is_there(move: VolumeMove, companion: Companion) -> bool:
 
 def _last(move: VolumeMove, companion: Companion) -> str:
     """What became of the last one that went by this move, for the end of a sentence."""
+    last = _last_ended(move, companion)
+    if last is None:
+        return ""
+    return f" (VolumeMove {last.name} is {last.told.phase}: {last.told.message})"
+
+
+def _last_ended(move: VolumeMove, companion: Companion) -> VolumeMove | None:
     ended = [
         each
         for each in companion.moves
         if not each.spec.dry_run and not each.is_under_way and _name_each_other(move, each)
     ]
-    if not ended:
-        return ""
-    last = max(ended, key=lambda each: each.told.phase_since)
-    return f" (VolumeMove {last.name} is {last.told.phase}: {last.told.message})"
+    return max(ended, key=lambda each: each.told.phase_since, default=None)
