@@ -130,6 +130,12 @@ class FakeRecord:
     async def release(self, _: VolumeMove) -> None:
         pass
 
+    async def keep(self, move: VolumeMove) -> VolumeMove:
+        return move
+
+    async def begin_to_warm(self, move: VolumeMove) -> None:
+        await self.advance(move, Phase.WARMING)
+
 
 def a_done_move(*, keeps: bool) -> VolumeMove:
     body = {

@@ -233,9 +233,15 @@ class Mover:
         if second is not None:
             await self._record.advance(move, Phase.ABORTED, second.message)
             return AGAIN
+        waits: phase_rules.Await | phase_rules.Undo | None
         waits = await self._companions.before_begin(move)
-        if waits is not None:
+        if waits is None and not move.warms:
+            waits = await self._companions.before_stop(move)
+        if isinstance(waits, phase_rules.Await):
             return await self._record.wait(move, waits.message)
+        if waits is not None:
+            await self._record.advance(move, Phase.ABORTED, waits.message)
+            return AGAIN
         move = await self._record.keep(move)
         if move.warms:
             await self._warming.begin(move)

@@ -123,7 +123,8 @@ def test_it_does_not_wait_for_a_claim_that_is_where_it_was_to_be():
 @pytest.mark.parametrize(
     ("other", "waits"),
     [
-        (of_logs("Planned"), True),
+        (of_logs("Planned", {"plan": {"warms": True}}), True),
+        (of_logs("Planned", {"plan": {"warms": False}}), False),
         (of_logs("Warming"), True),
         (of_logs("Warming", {"ready": True}), False),
         (of_logs("Held"), False),

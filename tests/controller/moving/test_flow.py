@@ -159,6 +159,39 @@ async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
     assert record.written == [{"message": "it waits"}]
 
 
+class Slow(FakeCompanions):
+    """The others are planned, and have no snapshots yet; or one of them has failed."""
+
+    async def before_begin(self, _: VolumeMove) -> Any:
+        return None
+
+    async def before_stop(self, _: VolumeMove) -> Any:
+        return self.says
+
+
+@pytest.mark.parametrize(
+    ("warms", "says", "phase"),
+    [
+        (True, Await("snapshots"), Phase.WARMING),
+        (False, Await("snapshots"), None),
+        (False, Undo("claim logs is not"), Phase.ABORTED),
+        (False, None, Phase.HELD),
+    ],
+)
+async def test_one_that_takes_no_warm_snapshots_stops_no_pods_before_the_others_have_theirs(
+    says: Any, phase: Phase | None, *, warms: bool
+):
+    """It stops their pods, too: those would be away for the whole first snapshot."""
+    mover, record = a_mover(None)
+    mover._companions = Slow(says)  # type: ignore[assignment]
+    mover._warming = SimpleNamespace(begin=record.begin_to_warm)  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Planned", plan=MovePlan(warms=warms))
+
+    await mover._begin(move)
+
+    assert [each.get("phase") for each in record.written] == [phase]
+
+
 @pytest.mark.parametrize(
     ("other", "phase", "goes_on"),
     [

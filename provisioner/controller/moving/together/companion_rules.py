@@ -115,7 +115,7 @@ def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | N
 
 
 def before_stop(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
-    """Whether a move that has its warm snapshots waits until the others have theirs, too."""
+    """Whether a move that has its warm snapshots, or takes none, waits for those of the others."""
     text = "pods stop once VolumeMove {} has its snapshots, too"
     return _together(move, companions, text, _may_stop)
 
@@ -207,6 +207,8 @@ def _has_arrived(move: VolumeMove, companion: Companion) -> bool:
 
 def _may_stop(other: VolumeMove) -> bool:
     phase = other.told.phase
+    if phase == Phase.PLANNED:
+        return not other.warms  # it waits for the others' snapshots, and takes none
     return phase not in _BEFORE_STOP or (phase == Phase.WARMING and other.told.ready)
 
 
