@@ -57,19 +57,3 @@ def test_the_disk_goes_if_both_end_at_the_same_time():
         assert "DetachVolume" in world.cloud.actions()
 
     in_attach_world(story)
-
-
-def test_one_that_is_not_attached_yet_keeps_no_disk():
-    async def story(world: AttachWorld) -> None:
-        ours = world.wish()
-        await asyncio.sleep(30)
-        world.attacher.queue.add = lambda _: None  # type: ignore[method-assign]
-        world.wish(2, handle=serial_of(VOLUME), annotations={NODE_ID: INSTANCE})
-        del world.attacher.queue.add
-
-        world.delete(ours)
-        await asyncio.sleep(60)
-
-        assert "DetachVolume" in world.cloud.actions()
-
-    in_attach_world(story)
