@@ -120,6 +120,12 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
             handle = spec.aws_elastic_block_store.volume_id
         return normalised_handle(handle) or None
 
+    @property
+    def handle(self) -> str:
+        """The name of its volume to Kubernetes, by which VolumeAttachments are called."""
+        csi = self.spec.csi
+        return csi.volume_handle if csi is not None else self.named_volume or ""
+
     def volume_id(self, driver: str) -> str | None:
         """The EBS volume that it names under this driver or in in-tree form, else None."""
         csi = self.spec.csi

@@ -133,9 +133,20 @@ class Instance:
 
 
 def normalised_handle(handle: str) -> str:
-    """The bare volume id of a CSI handle or of an in-tree ``aws://ZONE/vol-…`` one.
+    """The bare volume id of a CSI handle, of an in-tree ``aws://ZONE/vol-…`` one, or of a serial.
 
     Text of any other form is returned as it is.
     """
     tail = handle.rstrip("/").rsplit("/", 1)[-1] if handle.startswith("aws://") else handle
-    return tail if is_volume_id(tail) else handle
+    if is_volume_id(tail):
+        return tail
+    dashed = f"vol-{handle.removeprefix('vol')}"
+    return dashed if handle == serial_of(dashed) and is_volume_id(dashed) else handle
+
+
+def serial_of(volume_id: str) -> str:
+    """The serial number of a volume's disk: its id without the dash.
+
+    Source: EC2 user guide "Map Amazon EBS volumes to NVMe device names".
+    """
+    return volume_id.replace("-", "", 1)

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import asdict
 from typing import Any
 
+from provisioner.model.volume import normalised_handle
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.lab import client
@@ -203,9 +204,10 @@ async def wipe(api: Api, hand: Ec2Hand, namespace: str) -> None:
 
 
 def _volume_of(spec: Json) -> str:
-    if "csi" in spec:
-        return str(spec["csi"]["volumeHandle"])
-    return str(spec["awsElasticBlockStore"]["volumeID"]).rpartition("/")[2]
+    named = (
+        spec["csi"]["volumeHandle"] if "csi" in spec else spec["awsElasticBlockStore"]["volumeID"]
+    )
+    return normalised_handle(str(named))
 
 
 async def remove(api: Api, path: str) -> None:

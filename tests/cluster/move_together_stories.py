@@ -189,3 +189,19 @@ class MoveTogetherAborted(MoveTogether):
             claim = await self.world.api.get(f"{self.world.claims}/{name}")
             assert claim["status"]["phase"] == "Bound", claim
         await self._check_pod(self.node_here)
+
+
+class MoveTogetherUndone(MoveTogetherAborted):
+    """One of the two is aborted while pods end: the other does not go on until it could swap."""
+
+    async def act(self) -> None:
+        logs = self.path_of(self.names[1])
+        await self.object_when(
+            "pods are stopped", logs, lambda move: move.get("status", {}).get("phase") == "Held"
+        )
+        await self.world.api.patch(logs, {"spec": {"abort": True}})
+
+    async def check(self) -> None:
+        """Both are undone, and the first one without a snapshot that took pods' time."""
+        assert [each["status"]["undoneFrom"] for each in self.ended] == ["Held", "Held"], self.ended
+        await super().check()

@@ -42,6 +42,7 @@ from tests.cluster.move_together_stories import (
     MoveTogether,
     MoveTogetherAborted,
     MoveTogetherBack,
+    MoveTogetherUndone,
 )
 from tests.cluster.stories import Story
 from tests.cluster.walk_world import World
@@ -103,6 +104,7 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveTooSmall,
         MoveCopyAborted,
         MoveTogetherBack,
+        MoveTogetherUndone,
     ],
     ids=lambda k: k.__name__,
 )

@@ -16,7 +16,7 @@ from provisioner.sandbox.real_node.file_pods import pod
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import real_pods
 from tests.cluster.background import Background
-from tests.cluster.cluster import PVS, Cluster, Json
+from tests.cluster.cluster import ATTACHMENTS, NODES, PVS, Cluster, Json
 from tests.cluster.move_stories import MOVES, moves_installed
 from tests.cluster.place import Place
 from tests.cluster.real_pods import nodes_of
@@ -24,11 +24,10 @@ from tests.cluster.together import Together
 from tests.image import checkout
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-together = Together("real_stories")
+together = Together("real_stories", within_s=400.0)
 
 PYTHON = "/usr/bin/python3"
-# Kubernetes waits for six minutes for a kubelet that still names a volume, before it detaches it.
-MOVE_S = 400.0
+MOVE_S = 150.0
 WRITE = """
 import os
 os.chdir("/data")
@@ -176,8 +175,21 @@ async def is_in(place: Place, *phases: str) -> Json:
     try:
         return await place.cluster.until(f"the move is {phases}", seen, MOVE_S)
     except AssertionError as error:
-        pods = json.dumps((await place.api.get(place.pods))["items"])
-        raise AssertionError(f"{error}\n{last.get('status')}\n{pods}") from error
+        raise AssertionError(f"{error}\n{last.get('status')}\n{await _told(place)}") from error
+
+
+async def _told(place: Place) -> str:
+    """What may keep a volume on a node."""
+    attachments = (await place.api.get(ATTACHMENTS))["items"]
+    nodes = (await place.api.get(NODES))["items"]
+    used = {each["metadata"]["name"]: each["status"].get("volumesInUse") for each in nodes}
+    volumes = (await place.api.get(PVS))["items"]
+    pods = (await place.api.get(place.pods))["items"]
+    lines = [f"in use: {json.dumps(used)}"]
+    for each in [*attachments, *volumes, *pods]:
+        each["metadata"].pop("managedFields", None)
+        lines.append(json.dumps({key: each.get(key) for key in ("metadata", "spec", "status")}))
+    return "\n".join(lines)
 
 
 async def of_copy(place: Place) -> list[str]:
@@ -278,13 +290,28 @@ async def _wrote(place: Place, name: str) -> None:
 async def test_a_pod_that_sneaks_in_writes_to_the_old_volume_alone_once_the_copy_is_undone(
     place: Place,
 ):
+    await sneaked_in(place, is_late=False)
+
+
+@together.test
+async def test_a_pod_that_comes_to_the_node_of_the_copy_while_that_has_the_volume_does_so_too(
+    place: Place,
+):
+    """Kubernetes takes volumes of one handle for one, whose attachment it keeps for both pods."""
+    await sneaked_in(place, is_late=True)
+
+
+async def sneaked_in(place: Place, *, is_late: bool) -> None:
+    """A pod comes to each node while files are copied, ``is_late``: once a node has the volume."""
     await real_pods.a_claim(place, **size("3Gi"))
     await run(place, "writer", WRITE)
     volume_id = await real_pods.volume_of(place)
     await real_pods.detached(place)
 
     await move(place, {"size": "2Gi"})
-    await is_in(place, "Copying")
+    copying = await is_in(place, "Copying")
+    if is_late:
+        await attached(place, f"pvc-{copying['metadata']['uid']}-from")
     await asyncio.gather(*(start(place, f"sneak-{node}", SNEAK, node) for node in (0, 1)))
     aborted = await is_in(place, "Done", "Aborted", "Refused")
 
@@ -293,3 +320,16 @@ async def test_a_pod_that_sneaks_in_writes_to_the_old_volume_alone_once_the_copy
     assert await real_pods.volume_of(place) == volume_id
     await asyncio.gather(*(_wrote(place, f"sneak-{node}") for node in (0, 1)))
     assert await of_copy(place) == []
+
+
+async def attached(place: Place, volume: str) -> None:
+    """Wait until a node has what a PersistentVolume names."""
+
+    async def seen() -> bool:
+        return any(
+            each.get("status", {}).get("attached")
+            for each in (await place.api.get(ATTACHMENTS))["items"]
+            if each["spec"]["source"].get("persistentVolumeName") == volume
+        )
+
+    await place.cluster.until(f"PersistentVolume {volume} is attached", seen, MOVE_S)

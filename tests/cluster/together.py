@@ -32,10 +32,11 @@ class Stories:
 
 
 class Together:
-    """The stories of one module; ``fixture`` has those under way."""
+    """The stories of one module; ``fixture`` has those under way, each for ``within_s`` at most."""
 
-    def __init__(self, fixture: str = "stories") -> None:
+    def __init__(self, fixture: str = "stories", within_s: float = STORY_S) -> None:
         self._fixture = fixture
+        self._within_s = within_s
         self._stories: dict[str, Story] = {}
 
     def test(self, story: Story) -> Callable[..., Awaitable[None]]:
@@ -71,7 +72,7 @@ class Together:
             story = self._stories.get(item.originalname)
             if story is not None:
                 arguments = item.callspec.params if hasattr(item, "callspec") else {}
-                told = _tell(a_place(), story, dict(arguments))
+                told = _tell(a_place(), story, dict(arguments), self._within_s)
                 stories.tasks[item.nodeid] = asyncio.create_task(told, name=item.name)
         try:
             yield stories
@@ -81,6 +82,6 @@ class Together:
             await asyncio.gather(*stories.tasks.values(), return_exceptions=True)
 
 
-async def _tell(opened: Open, story: Story, arguments: dict[str, Any]) -> None:
-    async with asyncio.timeout(STORY_S), opened as place:
+async def _tell(opened: Open, story: Story, arguments: dict[str, Any], within_s: float) -> None:
+    async with asyncio.timeout(within_s), opened as place:
         await story(place, **arguments)

@@ -130,6 +130,12 @@ class FakeRecord:
     async def release(self, _: VolumeMove) -> None:
         pass
 
+    async def keep(self, move: VolumeMove) -> VolumeMove:
+        return move
+
+    async def begin_to_warm(self, move: VolumeMove) -> None:
+        await self.advance(move, Phase.WARMING)
+
 
 def a_done_move(*, keeps: bool) -> VolumeMove:
     body = {
@@ -200,6 +206,9 @@ class FakeCompanions:
         return self.says
 
     before_stop = before_swap = before_return = before_begin
+
+    async def undone(self, _: VolumeMove) -> Undo | None:
+        return self.says if isinstance(self.says, Undo) else None
 
     async def is_led(self, _: VolumeMove) -> bool:
         return self.others_lead

@@ -11,6 +11,7 @@ from provisioner.model.persistent_volume import (
     finalizer_of_attacher,
     sanitised,
 )
+from provisioner.model.volume import serial_of
 from tests.builders import DRIVER, VOLUME, a_persistent_volume
 
 
@@ -126,3 +127,22 @@ def test_a_sanitised_name_has_only_letters_digits_and_dashes(name):
     assert len(clean) == len(name)
     assert all(c.isascii() and (c.isalnum() or c == "-") for c in clean)
     assert sanitised(clean) == clean
+
+
+@pytest.mark.parametrize(
+    ("handle", "in_tree", "called"),
+    [
+        (VOLUME, False, VOLUME),
+        (serial_of(VOLUME), False, serial_of(VOLUME)),
+        (f"aws:///{VOLUME}", False, f"aws:///{VOLUME}"),
+        (f"aws:///{VOLUME}", True, VOLUME),
+    ],
+)
+def test_attachments_are_called_by_the_handle_as_it_is_written_in_csi_form(
+    handle: str, called: str, *, in_tree: bool
+):
+    """Of the in-tree form, Kubernetes makes a bare id first (csi-translation-lib)."""
+    found = a_persistent_volume(handle=handle, in_tree=in_tree)
+
+    assert found.handle == called
+    assert found.named_volume == VOLUME

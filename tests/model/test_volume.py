@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from provisioner.model.volume import (
     AttachmentState,
     normalised_handle,
+    serial_of,
 )
 from tests.builders import INSTANCE, OTHER_INSTANCE, VOLUME, a_volume
 
@@ -34,7 +35,12 @@ def test_a_volume_is_not_on_an_instance_that_it_has_left_or_never_saw():
         (f"aws:///{VOLUME}", VOLUME),
         (f"aws://{VOLUME}", VOLUME),
         (f"aws://us-east-1a/{VOLUME}/", VOLUME),
+        (VOLUME.replace("-", ""), VOLUME),
         (f"{VOLUME}/", f"{VOLUME}/"),
+        ("vol", "vol"),
+        ("volume", "volume"),
+        ("vol--1", "vol--1"),
+        ("aws://us-east-1a/vol1", "aws://us-east-1a/vol1"),
         ("aws://us-east-1a/odd", "aws://us-east-1a/odd"),
         ("nfs/share", "nfs/share"),
         ("", ""),
@@ -42,6 +48,12 @@ def test_a_volume_is_not_on_an_instance_that_it_has_left_or_never_saw():
 )
 def test_handles_of_every_form_name_the_same_volume(handle, normal):
     assert normalised_handle(handle) == normal
+
+
+@given(volume_ids)
+def test_the_serial_number_of_the_disk_names_it_as_well(volume_id):
+    assert serial_of(volume_id) != volume_id
+    assert normalised_handle(serial_of(volume_id)) == volume_id
 
 
 @given(volume_ids, st.sampled_from(["", "aws://us-east-1a/", "aws:///"]))

@@ -174,7 +174,8 @@ def _source(persistent_volume: Json) -> Source | None:
     if not isinstance(handle, str) or not handle:
         return None
     volume_id = normalised_handle(handle)
-    hint = "" if volume_id == handle else handle.removeprefix("aws://").partition("/")[0]
+    place = handle.removeprefix("aws://")
+    hint = place.partition("/")[0] if volume_id != handle != place else ""
     return Source(volume_id, hint)
 
 

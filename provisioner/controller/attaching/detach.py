@@ -80,6 +80,8 @@ class Detacher:
                 return CHECK_AGAIN
             await self._release(attachment, target)
             return SETTLED
+        if rules.is_kept(attachment, target, self._state.of_volume(target.volume_id)):
+            return await self._leave(attachment, target)
         # DetachVolume's reply tells the name too, but may be lost, or was an earlier process's.
         self._ec2.devices.leaving(target.instance_id, target.volume_id, attachment.device)
         step = rules.next_detach_step(
@@ -197,6 +199,12 @@ class Detacher:
             seen.on(target.instance_id) if seen is not None else None,
         ):
             raise NoLongerWantedError
+
+    async def _leave(self, attachment: Attachment, target: Target) -> Settled:
+        """Let go of the object alone; see ``detach_rules.is_kept``."""
+        await self._record.let_go(attachment)
+        log.info("kept the volume for another attachment", instance=target.instance_id)
+        return SETTLED
 
     async def _release(self, attachment: Attachment, target: Target) -> None:
         self._ec2.release(target.instance_id, target.volume_id)

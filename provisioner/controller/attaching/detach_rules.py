@@ -5,6 +5,7 @@ what attach and detach share.
 Source: external-attacher 4.12 pkg/controller/csi_handler.go; EC2 DetachVolume.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from provisioner.controller.attaching.rules import (
@@ -100,6 +101,26 @@ def next_detach_step(
     lost_until_s = call.sent_at_s + CONSISTENCY_S if call.uncertain else 0.0
     late_s = max(lost_until_s, attach_may_be_under_way_until_s) if not attachment.attached else 0.0
     return Release(target.volume_id) if now_s >= late_s else Wait(target.volume_id)
+
+
+def is_kept(attachment: Attachment, target: Target, others: Iterable[Attachment]) -> bool:
+    """Whether the volume stays on the instance, for another attachment under another handle.
+
+    Kubernetes takes a volume whose PersistentVolumes spell its id in two ways for two volumes, and
+    another attacher may have attached both. To detach one would take the disk from the other's pod.
+
+    Args:
+        attachment: which is being deleted.
+        target: its volume and instance.
+        others: attachments of the same volume, also to other instances.
+    """
+    return any(
+        each.uid != attachment.uid
+        and not each.deleting
+        and each.attached
+        and each.annotations.get(NODE_ID) == target.instance_id
+        for each in others
+    )
 
 
 def is_still_wanted(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 import structlog
@@ -146,6 +147,14 @@ class AttachmentState:
             for each in (*known.keyed("volume", target.volume_id), *same)
             if each.uid != attachment.uid
         ]
+
+    def of_volume(self, volume_id: str) -> list[Attachment]:
+        """All attachments of a volume, also by another attacher, which does not record it."""
+        known, named = self._caches.attachments, self._caches.persistent_volumes
+        by_name = (
+            known.keyed("persistent_volume", each.name) for each in named.keyed("volume", volume_id)
+        )
+        return [*known.keyed("volume", volume_id), *chain.from_iterable(by_name)]
 
     def let_others_go(self, attachment: Attachment) -> None:
         """EC2 is asked nothing for it: another attachment of its volume may go first."""

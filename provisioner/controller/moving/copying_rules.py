@@ -20,6 +20,7 @@ from provisioner.model.document import Document
 from provisioner.model.names import COPY_OF
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.sentences import listed
+from provisioner.model.volume import serial_of
 from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
 
 Json = dict[str, Any]
@@ -73,7 +74,7 @@ def volume_body(move: VolumeMove, end: str, old: Document, new: Document) -> Jso
                 "namespace": move.metadata.namespace,
                 "name": claim_name(move, end),
             },
-            "csi": told.spec["csi"],
+            "csi": told.spec["csi"] | {"volumeHandle": _handle(move, end, told.spec["csi"])},
             # For readers that come to its node later, too: what is mounted once is mounted so.
             **({"mountOptions": ["ro", *options]} if end == FROM else {}),
             "nodeAffinity": new.spec["nodeAffinity"],
@@ -82,6 +83,21 @@ def volume_body(move: VolumeMove, end: str, old: Document, new: Document) -> Jso
             "volumeMode": "Filesystem",
         },
     }
+
+
+def _handle(move: VolumeMove, end: str, csi: Json) -> str:
+    """Another spelling of the old volume, so that Kubernetes does not take the two for one.
+
+    By the same handle, a pod of the claim on the node of the copy would share the attachment, which
+    Kubernetes then keeps for it: the old volume is never detached after the copy, and the pod never
+    starts. Source: Kubernetes 1.36 pkg/volume/util GetUniqueVolumeNameFromSpec.
+    AWS's node plugin takes the serial number too, by which it looks for the disk, and its
+    controller does not (aws-ebs-csi-driver findDevicePath, read 2026-11-28).
+    """
+    handle, volume_id = str(csi["volumeHandle"]), move.source.volume_id
+    if end == TO:
+        return handle
+    return serial_of(volume_id) if handle == volume_id else volume_id
 
 
 def claim_body(move: VolumeMove, end: str, volume: PersistentVolume) -> Json:

@@ -233,9 +233,15 @@ class Mover:
         if second is not None:
             await self._record.advance(move, Phase.ABORTED, second.message)
             return AGAIN
+        waits: phase_rules.Await | phase_rules.Undo | None
         waits = await self._companions.before_begin(move)
-        if waits is not None:
+        if waits is None and not move.warms:
+            waits = await self._companions.before_stop(move)
+        if isinstance(waits, phase_rules.Await):
             return await self._record.wait(move, waits.message)
+        if waits is not None:
+            await self._record.advance(move, Phase.ABORTED, waits.message)
+            return AGAIN
         move = await self._record.keep(move)
         if move.warms:
             await self._warming.begin(move)
@@ -248,7 +254,7 @@ class Mover:
         return await self._record.abort(move, done) if isinstance(done, phase_rules.Undo) else done
 
     async def _hold(self, move: VolumeMove) -> Next:
-        why = await broken(self._record, move)
+        why = await broken(self._record, move) or await self._companions.undone(move)
         old = await self._record.known_volume(move, move.source.persistent_volume)
         if why is not None or old is None:
             return await self._record.abort(move, why or phase_rules.Undo("its volume is gone"))
@@ -312,8 +318,13 @@ class Mover:
                 return step
 
     async def _stop_before_swap(self, move: VolumeMove) -> Next | None:
-        """Have pods end, or abort if they do not stay away; None if nothing is left to do."""
+        """Have pods end, or abort if they do not stay away; None if nothing is left to do.
+
+        One that has promised to go by another does not give up: that one may have swapped.
+        """
         match await self._stopping.stop(move):
+            case consumer_rules.GiveUp() if await self._goes_on(move):
+                return None
             case consumer_rules.GiveUp(message=message):
                 return await self._record.abort(move, phase_rules.Undo(message))
             case phase_rules.Await(message=message):
@@ -353,7 +364,7 @@ class Mover:
 
     async def _broken(self, move: VolumeMove) -> phase_rules.Undo | None:
         """Why a copy is not worth going on with."""
-        undo = await broken(self._record, move)
+        undo = await broken(self._record, move) or await self._companions.undone(move)
         if undo is not None:
             return undo
         name = move.source.persistent_volume

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from provisioner.model.errors import Reason
+from provisioner.model.volume import serial_of
 
 MODEL = "Amazon Elastic Block Store"
 _LINK = re.compile(r"nvme-Amazon_Elastic_Block_Store_vol([0-9a-f]{8,17})")
@@ -187,7 +188,7 @@ def _serial(volume_id: str) -> str:
         raise ValueError(
             f"{volume_id[:100]!r} is not an EBS volume id (vol- and hexadecimal digits)"
         )
-    return volume_id.replace("-", "", 1)
+    return serial_of(volume_id)
 
 
 def _is_of_xen(candidate: Candidate) -> bool:

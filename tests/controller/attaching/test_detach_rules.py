@@ -7,6 +7,7 @@ from provisioner.controller.attaching.detach_rules import (
     GONE_S,
     STALLED_S,
     Release,
+    is_kept,
     is_still_wanted,
     next_detach_step,
     target_to_detach,
@@ -20,7 +21,7 @@ from provisioner.controller.attaching.rules import (
     View,
     Wait,
 )
-from provisioner.model.attachment import NODE_ID
+from provisioner.model.attachment import NODE_ID, Attachment
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import SETTLED
 from provisioner.model.names import VOLUME_ID
@@ -362,3 +363,25 @@ def test_who_waits_for_such_a_node_hears_what_would_help():
 
     assert isinstance(found, Wait)
     assert "only the service that manages it (SageMaker HyperPod) can detach it" in found.message
+
+
+@pytest.mark.parametrize(
+    ("other", "kept"),
+    [
+        (an_attachment(uid="other", attached=True), True),
+        (an_attachment(uid="other", attached=True, annotations={NODE_ID: INSTANCE}), True),
+        (an_attachment(uid="other"), False),  # no pod can use it, and it attaches the disk again
+        (an_attachment(uid="other", attached=True, deleting=True), False),
+        (
+            an_attachment(uid="other", attached=True, annotations={NODE_ID: OTHER_INSTANCE}),
+            False,
+        ),
+        (an_attachment(attached=True), False),  # an older look at the very one
+    ],
+    ids=["ours", "of another attacher", "not attached yet", "going too", "elsewhere", "itself"],
+)
+def test_a_disk_stays_for_another_attachment_that_is_reported_on_the_same_instance(
+    other: Attachment, *, kept: bool
+):
+    assert is_kept(GOING, TARGET, [other]) is kept
+    assert not is_kept(GOING, TARGET, [])

@@ -30,8 +30,8 @@ def of_logs(phase: str = "", status: Any = None, **spec: Any) -> VolumeMove:
     return a_move("logs", phase, status, **{"movedWith": ["data"]} | spec)
 
 
-def of_data(phase: str) -> VolumeMove:
-    return a_move("data", phase, **WITH_LOGS)
+def of_data(phase: str, status: Any = None) -> VolumeMove:
+    return a_move("data", phase, status, **WITH_LOGS)
 
 
 def logs(*moves: VolumeMove, zone: str | None = HERE, **more: Any) -> Companion:
@@ -125,7 +125,8 @@ def test_it_does_not_wait_for_a_claim_that_is_where_it_was_to_be():
 @pytest.mark.parametrize(
     ("other", "waits"),
     [
-        (of_logs("Planned"), True),
+        (of_logs("Planned", {"plan": {"warms": True}}), True),
+        (of_logs("Planned", {"plan": {"warms": False}}), False),
         (of_logs("Warming"), True),
         (of_logs("Warming", {"ready": True}), False),
         (of_logs("Held"), False),
@@ -187,66 +188,6 @@ def test_one_that_has_said_it_is_ready_goes_on_although_its_user_aborts_it(phase
     assert not of_logs("Warming", {"ready": True}, abort=True).is_promised
 
 
-NAMES = ("a", "b", "c")
-READY, SWAPS, LOST = ("Creating", True), ("Swapping", True), ("Aborting", True)
-Known = tuple[tuple[str, bool], ...]
-
-
-def _decided(at: int, seen: Known) -> tuple[str, bool]:
-    """What one of three that could swap writes after it has read all of them."""
-    moves = [
-        a_move(name, phase, {"ready": ready}, movedWith=[e for e in NAMES if e != name])
-        for name, (phase, ready) in zip(NAMES, seen, strict=True)
-    ]
-    others = [Companion(e.spec.claim_name, zones=frozenset({HERE}), moves=[e]) for e in moves]
-    match rules.before_swap(moves[at], others[:at] + others[at + 1 :]):
-        case None:
-            return SWAPS
-        case Await():
-            return READY
-        case Undo():
-            return LOST
-
-
-def test_whichever_of_three_fails_at_any_moment_the_two_others_end_alike():
-    """Each reads all three, and later writes what it has decided by that; one fails in between.
-
-    All orders of these steps are walked. A write to another version than the one that was read is
-    refused, so who has failed meanwhile writes nothing.
-    """
-    nothing: tuple[Known | None, ...] = (None,) * 3
-    begin: Known = (("Creating", False),) * 3
-    todo: list[tuple[Any, Any, int]] = [(begin, nothing, -1)]
-    seen: set[tuple[Any, Any, int]] = set()
-    endings: set[tuple[int, tuple[str, ...]]] = set()
-    while todo:
-        state = todo.pop()
-        if state in seen:
-            continue
-        seen.add(state)
-        now, read, failed = state
-        if failed >= 0 and not any(phase == "Creating" for phase, _ in now):
-            endings.add((failed, tuple(phase for phase, _ in now)))
-        for at, (phase, _) in enumerate(now):
-            if phase != "Creating":
-                continue
-            if failed < 0:
-                todo.append((_with(now, at, LOST), _with(read, at, None), at))
-            before = read[at]
-            if before is None:
-                todo.append((now, _with(read, at, now), failed))
-            else:
-                todo.append((_with(now, at, _decided(at, before)), _with(read, at, None), failed))
-
-    split = [e for e in endings if len({e[1][at] for at in range(3) if at != e[0]}) > 1]
-    assert split == []
-    assert {phase for _, phases in endings for phase in phases} == {"Swapping", "Aborting"}
-
-
-def _with(of: tuple[Any, ...], at: int, what: Any) -> tuple[Any, ...]:
-    return (*of[:at], what, *of[at + 1 :])
-
-
 def test_those_that_are_ready_go_on_once_the_first_of_them_by_name_swaps():
     mine = a_move("logs", "Creating", {"ready": True}, movedWith=["data", "more"])
     names = {"movedWith": ["logs", "more"]}
@@ -260,6 +201,49 @@ def test_those_that_are_ready_go_on_once_the_first_of_them_by_name_swaps():
         assert rules.before_swap(mine, [first(phase), lost]) is None
     assert isinstance(rules.before_swap(mine, [first("Creating"), lost]), Await)
     assert isinstance(rules.before_swap(mine, [first("Aborting"), lost]), Undo)
+
+
+@pytest.mark.parametrize(
+    ("since", "goes_on"),
+    [("2026-11-28T20:00:00+00:00", True), ("2026-11-27T20:00:00+00:00", False)],
+)
+def test_the_rest_go_on_if_the_first_turns_back_but_not_by_what_it_did_another_day(
+    since: str, *, goes_on: bool
+):
+    ready = {"ready": True, "phaseSince": "2026-11-28T19:00:00+00:00"}
+    back = of_data("Aborted", {"undoneFrom": "Swapping", "phaseSince": since})
+    first = Companion("data", zones=frozenset({HERE}), moves=[back])
+
+    found = rules.before_swap(of_logs("Creating", ready), [first])
+
+    assert (found is None) is goes_on
+
+
+@pytest.mark.parametrize("phase", ["Held", "Snapshotting", "Creating", "Copying"])
+def test_pods_do_not_stop_longer_once_another_one_has_failed(phase: str):
+    mine = a_move(phase=phase, **WITH_LOGS)
+
+    for failed in (of_logs("Aborting"), of_logs("Aborted"), of_logs("Snapshotting", abort=True)):
+        assert isinstance(rules.undone(mine, [logs(failed)]), Undo)
+        assert not rules.go_on(mine, [failed])
+    for going in (of_logs("Held"), of_logs("Swapping"), of_logs("Cleaning")):
+        assert rules.undone(mine, [logs(going)]) is None
+        assert rules.go_on(mine, [going])
+    assert rules.undone(mine, [logs(zone=THERE)]) is None
+
+
+def test_one_that_has_promised_is_undone_by_the_first_alone():
+    """Another one may fail after the first has swapped, which nobody knows who has not looked."""
+    names = {"movedWith": ["logs", "more"]}
+    mine = a_move("logs", "Creating", {"ready": True}, movedWith=["data", "more"])
+    lost = Companion("more", zones=frozenset({HERE}))
+
+    def first(phase: str) -> Companion:
+        moves = [a_move("data", phase, {"ready": True}, **names)]
+        return Companion("data", zones=frozenset({HERE}), moves=moves)
+
+    assert rules.undone(mine, [first("Creating"), lost]) is None
+    assert isinstance(rules.undone(mine, [first("Aborting"), lost]), Undo)
 
 
 def test_the_first_by_name_may_be_aborted_until_it_swaps():

@@ -24,6 +24,7 @@ from provisioner.model.copy_pod import CopyPod
 from provisioner.model.copy_report import CopyReport, encoded
 from provisioner.model.document import Document
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume import normalised_handle, serial_of
 from provisioner.model.volume_move import VolumeMove
 from tests.builders import DRIVER, VOLUME, a_volume
 
@@ -123,7 +124,7 @@ def test_everything_is_made_in_its_order_and_the_pod_last():
 def test_the_old_volume_is_mounted_read_only_and_both_are_kept_whatever_becomes_of_their_objects():
     source, target = (rules.volume_body(MOVE, end, old(), NEW_PV)["spec"] for end in rules.ENDS)
 
-    assert source["csi"]["volumeHandle"] == VOLUME
+    assert source["csi"] == {"driver": DRIVER, "volumeHandle": serial_of(VOLUME), "fsType": "ext4"}
     assert source["mountOptions"] == ["ro", "noatime"]
     assert source["capacity"] == {"storage": "4Gi"}
     assert target["csi"] == NEW_PV.spec["csi"]
@@ -147,7 +148,18 @@ def test_a_volume_in_the_in_tree_form_is_copied_by_the_driver():
         NEW_PV,
     )["spec"]
 
-    assert source["csi"] == {"driver": DRIVER, "volumeHandle": VOLUME, "fsType": "ext4"}
+    assert source["csi"] == {"driver": DRIVER, "volumeHandle": serial_of(VOLUME), "fsType": "ext4"}
+
+
+@pytest.mark.parametrize("handle", [VOLUME, f"aws:///{VOLUME}", serial_of(VOLUME)])
+def test_kubernetes_takes_the_volume_that_is_copied_for_another_one_than_the_claims(handle):
+    """By one handle, a pod of the claim would keep the attachment of the copy on its node."""
+    claims = old(csi={"driver": DRIVER, "volumeHandle": handle})
+
+    copied = rules.volume_body(MOVE, "from", claims, NEW_PV)["spec"]["csi"]["volumeHandle"]
+
+    assert copied != handle
+    assert normalised_handle(copied) == VOLUME
 
 
 def test_the_pod_may_copy_files_of_all_owners_and_nothing_else():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,8 @@ import pytest
 from msgspec import structs
 
 from provisioner.controller.moving.flow import _MOST_STARTING, Mover
-from provisioner.controller.moving.phase_rules import Await
+from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.pods.consumer_rules import GiveUp
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
@@ -26,12 +28,20 @@ from tests.controller.move_record import (
     FakeCompanions,
     FakeOwner,
     FakeRecord,
+    a_claim,
     a_done_move,
     a_pv,
     in_phase,
 )
 
 HELD = {HELD_FOR_MOVE: "shop/to-b"}
+REQUEST = {
+    "zone": "us-east-1b",
+    "size_gib": 4,
+    "volume_type": "gp3",
+    "tags": [],
+    "client_token": "t",
+}
 
 
 def a_mover(old: PersistentVolume | None) -> tuple[Mover, FakeRecord]:
@@ -130,6 +140,16 @@ async def test_an_owner_is_named_before_it_is_scaled_down_and_one_without_a_plan
 # -- moves that go together
 
 
+class FakeStopping:
+    """What comes of stopping pods: always the same."""
+
+    def __init__(self, comes: Any) -> None:
+        self.comes = comes
+
+    async def stop(self, _: VolumeMove) -> Any:
+        return self.comes
+
+
 async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
     mover, record = a_mover(None)
     mover._companions = FakeCompanions(Await("it waits"))  # type: ignore[assignment]
@@ -137,6 +157,39 @@ async def test_a_planned_move_does_not_begin_before_the_others_are_planned():
 
     assert isinstance(await mover._begin(move), Later)
     assert record.written == [{"message": "it waits"}]
+
+
+class Slow(FakeCompanions):
+    """The others are planned, and have no snapshots yet; or one of them has failed."""
+
+    async def before_begin(self, _: VolumeMove) -> Any:
+        return None
+
+    async def before_stop(self, _: VolumeMove) -> Any:
+        return self.says
+
+
+@pytest.mark.parametrize(
+    ("warms", "says", "phase"),
+    [
+        (True, Await("snapshots"), Phase.WARMING),
+        (False, Await("snapshots"), None),
+        (False, Undo("claim logs is not"), Phase.ABORTED),
+        (False, None, Phase.HELD),
+    ],
+)
+async def test_one_that_takes_no_warm_snapshots_stops_no_pods_before_the_others_have_theirs(
+    says: Any, phase: Phase | None, *, warms: bool
+):
+    """It stops their pods, too: those would be away for the whole first snapshot."""
+    mover, record = a_mover(None)
+    mover._companions = Slow(says)  # type: ignore[assignment]
+    mover._warming = SimpleNamespace(begin=record.begin_to_warm)  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Planned", plan=MovePlan(warms=warms))
+
+    await mover._begin(move)
+
+    assert [each.get("phase") for each in record.written] == [phase]
 
 
 @pytest.mark.parametrize(
@@ -216,6 +269,49 @@ async def test_one_that_waits_for_claims_by_later_names_only_may_be_aborted_alth
     await mover._pass(asked)
 
     assert [each.get("phase") for each in record.written] == [Phase.ABORTING]
+
+
+@pytest.mark.parametrize(
+    ("others", "ready", "gives_up"),
+    [(["a"], True, False), (["a"], False, True), (["z"], True, True), ([], True, True)],
+)
+async def test_one_that_has_said_it_is_ready_does_not_give_up_because_of_pods_unless_it_leads(
+    others: list[str], *, ready: bool, gives_up: bool
+):
+    """The one that leads may have swapped by then, and the pods' claims would be in two zones."""
+    mover, record = a_mover(a_pv("Bound"))
+    mover._stopping = FakeStopping(GiveUp("web came back"))  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Creating", ready=ready)
+    move = structs.replace(move, spec=structs.replace(move.spec, moved_with=others))
+
+    found = await mover._stop_before_swap(move)
+
+    assert (found is None) is not gives_up
+    assert [each["phase"] for each in record.written] == [Phase.ABORTING] * gives_up
+
+
+@pytest.mark.parametrize(
+    ("phase", "step"),
+    [
+        ("Held", Mover._hold),
+        ("Snapshotting", Mover._take_snapshot),
+        ("Creating", Mover._create),
+        ("Copying", Mover._copy),
+    ],
+)
+async def test_a_move_is_undone_in_any_phase_once_one_that_goes_with_it_has_failed(
+    phase: str, step: Callable[[Mover, VolumeMove], Awaitable[Next]]
+):
+    mover, record = a_mover(a_pv("Bound", **HELD))
+    record.found = a_claim()
+    mover._companions = FakeCompanions(Undo("claim logs is not moved"))  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), phase, request=REQUEST)
+
+    assert await step(mover, move) == AGAIN
+
+    (written,) = record.written
+    assert written["phase"] is Phase.ABORTING
+    assert written["message"] == "claim logs is not moved"
 
 
 # -- what is known, and what is read

@@ -56,6 +56,7 @@ def with_affinity(node_affinity):
     ("handle", "source"),
     [
         (VOLUME, Source(VOLUME, "")),
+        (VOLUME.replace("-", ""), Source(VOLUME, "")),
         (f"aws:///{VOLUME}", Source(VOLUME, "")),
         (f"aws://{B}/{VOLUME}", Source(VOLUME, B)),
         (f"aws://{LOCAL}/{VOLUME}", Source(VOLUME, LOCAL)),

@@ -7,7 +7,8 @@ all.
 
 Whether they swap is decided once, by one write: when the first of them by the claim's name, the
 leader, enters Swapping. All others have told that they are ready before (``ready``), and go by what
-it does, so that one which fails between two of their looks does not split them.
+it does, so that one which fails between two of their looks does not split them. If it turns back
+after that, the rest go on.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -114,7 +115,7 @@ def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | N
 
 
 def before_stop(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
-    """Whether a move that has its warm snapshots waits until the others have theirs, too."""
+    """Whether a move that has its warm snapshots, or takes none, waits for those of the others."""
     text = "pods stop once VolumeMove {} has its snapshots, too"
     return _together(move, companions, text, _may_stop)
 
@@ -127,12 +128,26 @@ def before_swap(move: VolumeMove, companions: Iterable[Companion]) -> Await | Un
     if leader is None or move.spec.claim_name < leader.name:
         return _together(move, members, text, _may_swap)
     going = _partner(move, leader)
-    if going is not None and going.told.phase in {Phase.SWAPPING, *_SWAPPED}:
+    if _has_swapped(going):
+        return None
+    if going is None and _has_turned_back(move, leader):
         return None
     if going is not None and move.told.ready:
         return Await(text.format(going.name))
     found = _together(move, members, text, _may_swap)
     return found if found is not None or going is None else Await(text.format(going.name))
+
+
+def undone(move: VolumeMove, companions: Iterable[Companion]) -> Undo | None:
+    """Whether it will not swap, as another one has failed: then pods need not stop any longer."""
+    found = before_swap(move, companions)
+    return found if isinstance(found, Undo) else None
+
+
+def go_on(move: VolumeMove, others: Iterable[VolumeMove]) -> bool:
+    """Whether each of those that it is moved with has a move under way, by what is known."""
+    going = {e.spec.claim_name for e in others if e.is_under_way and _name_each_other(move, e)}
+    return going.issuperset(move.spec.moved_with)
 
 
 def is_led(move: VolumeMove, companions: Iterable[Companion]) -> bool:
@@ -192,12 +207,32 @@ def _has_arrived(move: VolumeMove, companion: Companion) -> bool:
 
 def _may_stop(other: VolumeMove) -> bool:
     phase = other.told.phase
+    if phase == Phase.PLANNED:
+        return not other.warms  # it waits for the others' snapshots, and takes none
     return phase not in _BEFORE_STOP or (phase == Phase.WARMING and other.told.ready)
 
 
+def _has_turned_back(move: VolumeMove, leader: Companion) -> bool:
+    """Whether the leader has decided that all swap, and then left its own claim as it was.
+
+    That is no move of another day, which was undone before this one began to wait.
+    """
+    last = _last_ended(move, leader)
+    return (
+        last is not None
+        and last.told.undone_from == Phase.SWAPPING
+        and last.told.phase_since >= move.told.phase_since
+    )
+
+
 def _may_swap(other: VolumeMove) -> bool:
-    phase = other.told.phase
-    return phase in {Phase.SWAPPING, *_SWAPPED} or (other.told.ready and phase != Phase.WARMING)
+    is_ready = other.told.ready and other.told.phase != Phase.WARMING
+    return is_ready or _has_swapped(other)
+
+
+def _has_swapped(other: VolumeMove | None) -> bool:
+    """Whether it swaps, or has swapped."""
+    return other is not None and other.told.phase in {Phase.SWAPPING, *_SWAPPED}
 
 
 def _partner(move: VolumeMove, companion: Companion) -> VolumeMove | None:
@@ -227,12 +262,16 @@ def _is_there(move: VolumeMove, companion: Companion) -> bool:
 
 def _last(move: VolumeMove, companion: Companion) -> str:
     """What became of the last one that went by this move, for the end of a sentence."""
+    last = _last_ended(move, companion)
+    if last is None:
+        return ""
+    return f" (VolumeMove {last.name} is {last.told.phase}: {last.told.message})"
+
+
+def _last_ended(move: VolumeMove, companion: Companion) -> VolumeMove | None:
     ended = [
         each
         for each in companion.moves
         if not each.spec.dry_run and not each.is_under_way and _name_each_other(move, each)
     ]
-    if not ended:
-        return ""
-    last = max(ended, key=lambda each: each.told.phase_since)
-    return f" (VolumeMove {last.name} is {last.told.phase}: {last.told.message})"
+    return max(ended, key=lambda each: each.told.phase_since, default=None)

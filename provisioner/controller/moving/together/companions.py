@@ -17,6 +17,7 @@ class Companions:
 
     def __init__(self, services: Services) -> None:
         self._client = services.client
+        self._caches = services.caches
 
     async def of_pods(self, move: VolumeMove, pods: Iterable[Pod], zone: str) -> list[Companion]:
         """The other claims of pods; ``zone``: where the move goes, "" if it stays in its zone."""
@@ -35,6 +36,18 @@ class Companions:
     async def before_stop(self, move: VolumeMove) -> Await | Undo | None:
         """See ``companion_rules``."""
         return rules.before_stop(move, await self._moved_with(move))
+
+    async def undone(self, move: VolumeMove) -> Undo | None:
+        """See ``companion_rules``; nothing is read as long as a cache shows them under way."""
+        namespace = move.metadata.namespace
+        known = [
+            each
+            for name in move.spec.moved_with
+            for each in self._caches.moves.keyed("claim", f"{namespace}/{name}")
+        ]
+        if rules.go_on(move, known):
+            return None
+        return rules.undone(move, await self._moved_with(move))
 
     async def before_swap(self, move: VolumeMove) -> Await | Undo | None:
         """See ``companion_rules``."""

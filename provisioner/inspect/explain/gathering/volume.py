@@ -109,7 +109,7 @@ class Volumes:
 
         EC2 was read before the API server, so the volume may have come, or gone, in between.
         """
-        name = attachment_name(found.named_volume or "", self._driver, node)
+        name = attachment_name(found.handle, self._driver, node)
         here = await self._cluster.one(ATTACHMENTS, name)
         if here is None or volume is None or not here.attached or here.deleting:
             return here, volume
@@ -185,7 +185,7 @@ class Volumes:
         near: list[Attachment] = []
         for instance in (await self._cloud.instances(ids)).values() if ids else ():
             node = instance.private_dns_name
-            name = attachment_name(found.named_volume or "", self._driver, node)
+            name = attachment_name(found.handle, self._driver, node)
             here = await self._cluster.one(ATTACHMENTS, name)
             if here is not None and here.attached and not here.deleting:
                 near.append(here)
