@@ -8,11 +8,13 @@ The API server answers at once, as in ``large.py``.
 """
 
 import asyncio
+import logging
 import sys
 import time
 from typing import TYPE_CHECKING, cast
 
 import click
+import structlog
 
 from provisioner.ec2.calls import share_heaps
 from provisioner.model.driver import EBS_DRIVER
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
 async def measure(cluster: Cluster) -> None:
     """Fill the caches; tell CPU and memory before and after."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     caches = Caches(cast("KubeClient", cluster), WebhookMetrics(), EBS_DRIVER)
     _tell("imported", 0.0)
     began_s = time.process_time()

@@ -272,7 +272,10 @@ class Caches:
         self.held = HeldClaims(client, metrics)
         self._follows_moves = follows_moves
         self._claims = Informer(client, claims(), metrics)
-        self._volumes = Informer(client, volumes(driver), metrics)
+        by_volume = {"volume": lambda kept: (kept.view.volume_id,)}
+        self._volumes: Informer[Kept[VolumeView]] = Informer(
+            client, volumes(driver), metrics, indexers=by_volume
+        )
         self._classes = Informer(client, classes(driver), metrics)
         self._nodes = Informer(client, nodes(), metrics)
         self._registrations = Informer(client, registrations(driver), metrics)
@@ -284,8 +287,6 @@ class Caches:
             self._registrations,
         )
         self._joined: dict[str, NodeView] = {}
-        self._backed_by: dict[str, tuple[str, ...]] = {}  # names, by EBS volume
-        self._volumes.subscribe(self._index)
         self._nodes.subscribe(self._join)
         self._registrations.subscribe(self._join)
 
@@ -330,7 +331,7 @@ class Caches:
 
     def backed_by(self, volume_id: str) -> tuple[str, ...]:
         """The names of the persistent volumes on this EBS volume; rarely more than one."""
-        return self._backed_by.get(volume_id, ())
+        return tuple(each.name for each in self._volumes.keyed("volume", volume_id))
 
     def storage_class(self, name: str) -> ClassView | None:
         """A class; None also for one whose volumes are not on EBS."""
@@ -348,19 +349,6 @@ class Caches:
     def nodes_by_name(self) -> Mapping[str, NodeView]:
         """The same by name, as live."""
         return self._joined
-
-    def _index(self, old: Kept[VolumeView] | None, new: Kept[VolumeView] | None) -> None:
-        for kept in (old, new):
-            if kept is None:
-                continue
-            volume_id = kept.view.volume_id
-            names = tuple(each for each in self.backed_by(volume_id) if each != kept.name)
-            if kept is new:
-                names = (*names, kept.name)
-            if names:
-                self._backed_by[volume_id] = names
-            else:
-                self._backed_by.pop(volume_id, None)
 
     def _join(self, old: Kept[Any] | None, new: Kept[Any] | None) -> None:
         """Put together what Node and CSINode of one name say."""
