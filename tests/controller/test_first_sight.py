@@ -65,7 +65,7 @@ def a_bound_claim(*, request: str = "1Gi", **more: Any) -> Claim:
     ],
     ids=["bound", "available", "without our finalizer", "released", "deleting"],
 )
-async def test_a_persistent_volume(found: PersistentVolume, is_examined: bool) -> None:
+async def test_a_persistent_volume(*, found: PersistentVolume, is_examined: bool) -> None:
     caches = CurrentCaches()
     caches.persistent_volumes._store.apply(found)
 
@@ -91,7 +91,7 @@ async def test_a_persistent_volume_that_changes_is_examined() -> None:
     [({"attached": True}, False), ({"attached": True, "deleting": True}, True), ({}, True)],
     ids=["attached", "attached, to be detached", "to be attached"],
 )
-async def test_an_attachment(more: dict[str, bool], is_examined: bool) -> None:
+async def test_an_attachment(*, more: dict[str, bool], is_examined: bool) -> None:
     caches = CurrentCaches()
     caches.persistent_volumes._store.apply(a_persistent_volume())
     caches.attachments._store.apply(an_attachment(**more))  # type: ignore[arg-type]
@@ -126,7 +126,7 @@ async def test_an_attachment_of_which_something_is_remembered_is_examined() -> N
     ],
     ids=["has all", "is to grow", "node refused", "to be tidied", "volume not seen yet"],
 )
-async def test_a_claim(claim: Claim, found: PersistentVolume | None, is_examined: bool) -> None:
+async def test_a_claim(*, claim: Claim, found: PersistentVolume | None, is_examined: bool) -> None:
     caches = CurrentCaches()
     caches.claims._store.apply(claim)
     if found is not None:
