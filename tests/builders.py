@@ -216,7 +216,7 @@ def an_attachment(
     recorded = {a.NODE_ID: INSTANCE, VOLUME_ID: VOLUME} if prepared else {}
     held = (ATTACHER_FINALIZER,) if prepared else ()
     return a.Attachment(
-        metadata=ObjectMeta(
+        metadata=a.AttachmentMeta(
             name=name,
             uid=uid,
             resource_version=version,

@@ -260,7 +260,9 @@ class Informer(Generic[T]):
 
         What is older than the cache, or was deleted since, is ignored.
         """
-        self._store.observe(obj)
+        kept = self._keep(obj)
+        if kept is not None:
+            self._store.observe(kept)
 
     async def run(self) -> None:
         """Follow the API server forever."""

@@ -1,5 +1,6 @@
 """Bytes of the API into structs: pages, lines of a watch, single objects, what is served."""
 
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
@@ -13,9 +14,12 @@ from provisioner.kube import failures
 from provisioner.kube.failures import Attempt
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.model import depth
+from provisioner.model.attachment import AttachmentSource
+from provisioner.model.claim import ClaimSpec
 from provisioner.model.errors import KubeError, Reason
-from provisioner.model.meta import KubeObject
-from provisioner.model.names import OUR_PREFIX
+from provisioner.model.meta import KubeObject, ObjectMeta, ObjectReference, UnlabelledMeta
+from provisioner.model.names import OUR_PREFIX, VOLUME_ID
+from provisioner.model.persistent_volume import CsiSource
 
 # etcd refuses objects above 1.5 MiB; a line that never ends must not fill the memory.
 MAX_LINE_BYTES = 32 * 2**20
@@ -25,6 +29,18 @@ _encode = msgspec.json.Encoder().encode
 _OWN = frozenset(
     {"name", "uid", "resource_version", "creation_timestamp", "volume_name", "volume_handle"}
     | {"persistent_volume_name", "provider_id"}
+)
+# Of those, the ones that objects of other kinds name too: kept once for all of them. A claim's UID
+# is in its PersistentVolume; that one's name is in the claim and in each VolumeAttachment.
+_NAMED_ELSEWHERE = frozenset(
+    {
+        (UnlabelledMeta, "uid"),  # a claim's
+        (ObjectReference, "uid"),
+        (ObjectMeta, "name"),
+        (ClaimSpec, "volume_name"),
+        (AttachmentSource, "persistent_volume_name"),
+        (CsiSource, "volume_handle"),
+    }
 )
 # Aggregated discovery, stable since Kubernetes 1.30: two requests instead of one per group.
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -242,6 +258,8 @@ def share(obj: msgspec.Struct) -> bool:
             continue
         if name in _OWN:
             is_common = False
+            if (kind, name) in _NAMED_ELSEWHERE:
+                force_setattr(obj, name, sys.intern(value))
         elif found is str:
             force_setattr(obj, name, _text(value))
         elif found is dict or found is list or (isinstance(value, msgspec.Struct) and share(value)):
@@ -284,8 +302,11 @@ def _value(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
 
 
 def _common(key: str, value: Any) -> Any:
-    is_own = key.startswith(OUR_PREFIX)  # what we write names a volume or a UID
-    return _text(value) if type(value) is str and not is_own else value
+    if type(value) is not str:
+        return value
+    if key == VOLUME_ID:
+        return sys.intern(value)
+    return value if key.startswith(OUR_PREFIX) else _text(value)  # ours names a UID
 
 
 @cache

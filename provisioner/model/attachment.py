@@ -4,7 +4,7 @@ import hashlib
 
 import msgspec
 
-from provisioner.model.meta import UnlabelledObject
+from provisioner.model.meta import UnlabelledMeta, UnlabelledObject
 from provisioner.model.names import INSTANCE_ID, MADE_FROM, MULTI_ATTACH, READ_ONLY
 from provisioner.model.persistent_volume import PersistentVolumeSpec
 
@@ -50,9 +50,14 @@ class AttachmentStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw
     detach_error: AttachmentError | None = None
 
 
+class AttachmentMeta(UnlabelledMeta, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``metadata`` of an attachment. No other object names its UID, as one does a claim's."""
+
+
 class Attachment(UnlabelledObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A VolumeAttachment."""
 
+    metadata: AttachmentMeta = AttachmentMeta()
     spec: AttachmentSpec = AttachmentSpec()
     status: AttachmentStatus | None = None
 

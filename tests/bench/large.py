@@ -18,7 +18,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -46,6 +46,7 @@ from provisioner.kube.resources import (
     PODS,
     STORAGE_CLASSES,
     Resource,
+    whole,
 )
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import Metrics
@@ -97,11 +98,18 @@ class Cluster:
     async def served(self) -> frozenset[tuple[str, str]]:
         return frozenset((each.api_version, each.plural) for each in _FOLLOWED)
 
-    async def list(self, resource: Resource[Any], *, most: int = 0, **_: Any) -> Listing[Any]:
+    async def list(
+        self,
+        resource: Resource[Any],
+        *,
+        most: int = 0,
+        keep: Callable[[Any], Any] = whole,
+        **_: Any,
+    ) -> Listing[Any]:
         self.asked.append(f"{'page' if most else 'list'} {resource.plural}")
         if most:
             return Listing([], str(self.version), is_all=False)
-        reader = wire.PageReader(resource)
+        reader = wire.PageReader(resource, keep)
         async for page in large_pages.read(resource.plural, self.standing):
             reader.read(page)
         return reader.listing()

@@ -26,7 +26,7 @@ TEAMS = 200
 TEAM = "team-0"
 _IMAGES = 20  # a kubelet tells 50 at most
 _IDENTITY = "1795494010535-9436-ebs.csi.aws.com"
-_OTHERS = 10**8  # the UID of a claim's volume is not that of the claim
+_OTHERS = 10**8  # the UIDs of a claim, its volume and its attachment are three
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def attachment(n: int, nodes: int) -> Json:
         "kind": "VolumeAttachment",
         "metadata": _meta(
             f"csi-{n:064x}",
-            n,
+            2 * _OTHERS + n,
             annotations={
                 "csi.alpha.kubernetes.io/node-id": instance_id(n % nodes),
                 "ebs-provisioner.io/volume-id": volume_id(n),

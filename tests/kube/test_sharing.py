@@ -12,6 +12,7 @@ from provisioner.kube.resources import (
 )
 from provisioner.kube.store import Store
 from provisioner.model.claim import SELECTED_NODE, Claim
+from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
 
 
@@ -80,6 +81,27 @@ def test_names_and_ids_push_nothing_out_of_what_is_shared() -> None:
     wire.decode_object(CLAIMS, a_claim("one", "node-7").replace(b'"same"', b'"other"'))
 
     assert wire._text.cache_info().misses == before
+
+
+def test_what_objects_of_several_kinds_name_is_one_text() -> None:
+    names = {"name": "data", "namespace": "team", "uid": "uid-of-the-claim"}
+    claim = wire.decode_object(
+        CLAIMS, msgspec.json.encode({"metadata": names, "spec": {"volumeName": "pvc-of-it"}})
+    )
+    spec = {"claimRef": names, "csi": {"volumeHandle": "vol-1"}}
+    volume = decoded(msgspec.json.encode({"metadata": {"name": "pvc-of-it"}, "spec": spec}))
+    meta = {"uid": "uid-of-the-claim", "annotations": {VOLUME_ID: "vol-1"}}
+    source = {"source": {"persistentVolumeName": "pvc-of-it"}}
+    attachment = wire.decode_object(
+        ATTACHMENTS, msgspec.json.encode({"metadata": meta, "spec": source})
+    )
+
+    assert volume.spec.claim_ref is not None
+    assert volume.spec.csi is not None
+    assert claim.uid is volume.spec.claim_ref.uid
+    assert claim.spec.volume_name is volume.name is attachment.spec.source.persistent_volume_name
+    assert volume.spec.csi.volume_handle is attachment.annotations[VOLUME_ID]
+    assert attachment.uid is not claim.uid  # nobody names it: not in the table of texts
 
 
 def test_claims_and_attachments_lose_nothing_but_their_labels() -> None:

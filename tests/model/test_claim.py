@@ -6,13 +6,16 @@ from hypothesis import strategies as st
 from provisioner.model.claim import (
     BETA_STORAGE_CLASS,
     BETA_STORAGE_PROVISIONER,
+    BIND_COMPLETED,
     MIGRATED_TO,
     STORAGE_PROVISIONER,
+    UNKNOWN_ZONE,
     Claim,
     claim_uid_of,
 )
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.names import PINNED_ZONE
+from provisioner.model.zone import Place
 from tests.builders import DRIVER, UID, a_claim
 
 
@@ -123,3 +126,40 @@ def test_a_pin_tells_zone_and_outpost_to_its_own_claim_only(arn):
 )
 def test_whether_a_claim_is_for_many_nodes(modes, many):
     assert a_claim(modes=modes).is_for_many_nodes is many
+
+
+def a_pinned_claim(
+    zone: str, *, uid: str = UID, pinned_uid: str = UID, bound: bool = True
+) -> Claim:
+    notes = {STORAGE_PROVISIONER: DRIVER, PINNED_ZONE: f"{zone}/{pinned_uid}"}
+    notes |= {BIND_COMPLETED: "yes"} if bound else {}
+    return a_claim(annotations=notes, uid=uid, node=f"node of {uid}", volume_name="pv")
+
+
+def test_a_cache_keeps_of_a_bound_claim_where_its_volume_was_made_and_what_others_say_too():
+    one, two = (
+        a_pinned_claim("us-east-1a,arn", uid=uid, pinned_uid=uid).as_cached()
+        for uid in ("u1", "u2")
+    )
+
+    assert (
+        one.annotations == two.annotations == {STORAGE_PROVISIONER: DRIVER, BIND_COMPLETED: "yes"}
+    )
+    assert one.pinned_place == two.pinned_place == Place("us-east-1a", "arn")
+    assert one.is_bound
+    assert one.selected_node == ""
+    assert one.as_cached() is one
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        a_pinned_claim("us-east-1a", bound=False),
+        a_pinned_claim("us-east-1a", pinned_uid="of another claim"),
+        a_pinned_claim(UNKNOWN_ZONE),
+        a_claim(annotations={BIND_COMPLETED: "yes"}, node="node-a", volume_name="pv"),
+    ],
+    ids=["not bound", "copied", "in doubt", "another driver's"],
+)
+def test_a_cache_keeps_all_annotations_of_any_other_claim(claim: Claim):
+    assert claim.as_cached() is claim

@@ -52,17 +52,29 @@ log = structlog.get_logger(__name__)
 
 
 class _Meta(msgspec.Struct, frozen=True, gc=False):
-    """What a cache asks of ``metadata``: the rest of it would take 48 bytes for each object."""
+    """What a cache asks of ``metadata``, the name once: of a claim it would take 144 bytes more."""
 
-    name: str
-    namespace: str
+    key: str
     resource_version: str
+
+    @property
+    def name(self) -> str:
+        return self.key.rpartition("/")[2]
+
+    @property
+    def namespace(self) -> str:
+        return self.key.rpartition("/")[0]
 
 
 class Kept(KubeObject, Generic[V], frozen=True, gc=False, kw_only=True):
     """A view, under its object's name and version."""
 
     view: V
+
+    @property
+    def key(self) -> str:
+        """As in the cache: one text for both."""
+        return cast("_Meta", self.metadata).key
 
 
 def claims() -> Projection[Kept[ClaimView]]:
@@ -201,8 +213,7 @@ def _projection(resource: Resource[Any], view_of: Callable[[Any], V | None]) -> 
         view = view_of(obj)
         if view is None:
             return None
-        meta = obj.metadata
-        small = _Meta(meta.name, meta.namespace, meta.resource_version)
+        small = _Meta(obj.key, obj.metadata.resource_version)
         return Kept(metadata=cast("ObjectMeta", small), view=view)
 
     return Projection(resource, keep)
@@ -272,7 +283,10 @@ class Caches:
         self.held = HeldClaims(client, metrics)
         self._follows_moves = follows_moves
         self._claims = Informer(client, claims(), metrics)
-        self._volumes = Informer(client, volumes(driver), metrics)
+        by_volume = {"volume": lambda kept: (kept.view.volume_id,)}
+        self._volumes: Informer[Kept[VolumeView]] = Informer(
+            client, volumes(driver), metrics, indexers=by_volume
+        )
         self._classes = Informer(client, classes(driver), metrics)
         self._nodes = Informer(client, nodes(), metrics)
         self._registrations = Informer(client, registrations(driver), metrics)
@@ -284,8 +298,6 @@ class Caches:
             self._registrations,
         )
         self._joined: dict[str, NodeView] = {}
-        self._backed_by: dict[str, tuple[str, ...]] = {}  # names, by EBS volume
-        self._volumes.subscribe(self._index)
         self._nodes.subscribe(self._join)
         self._registrations.subscribe(self._join)
 
@@ -330,7 +342,7 @@ class Caches:
 
     def backed_by(self, volume_id: str) -> tuple[str, ...]:
         """The names of the persistent volumes on this EBS volume; rarely more than one."""
-        return self._backed_by.get(volume_id, ())
+        return tuple(each.name for each in self._volumes.keyed("volume", volume_id))
 
     def storage_class(self, name: str) -> ClassView | None:
         """A class; None also for one whose volumes are not on EBS."""
@@ -348,19 +360,6 @@ class Caches:
     def nodes_by_name(self) -> Mapping[str, NodeView]:
         """The same by name, as live."""
         return self._joined
-
-    def _index(self, old: Kept[VolumeView] | None, new: Kept[VolumeView] | None) -> None:
-        for kept in (old, new):
-            if kept is None:
-                continue
-            volume_id = kept.view.volume_id
-            names = tuple(each for each in self.backed_by(volume_id) if each != kept.name)
-            if kept is new:
-                names = (*names, kept.name)
-            if names:
-                self._backed_by[volume_id] = names
-            else:
-                self._backed_by.pop(volume_id, None)
 
     def _join(self, old: Kept[Any] | None, new: Kept[Any] | None) -> None:
         """Put together what Node and CSINode of one name say."""

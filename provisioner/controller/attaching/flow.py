@@ -74,10 +74,16 @@ class Attacher:
             at = old.annotations.get(NODE_ID, ""), old.annotations.get(VOLUME_ID, "")
             self._ec2.devices.leaving(*at, old.device)
             self._ec2.release(*at)
-        if new is not None and new.spec.attacher == self._driver and rules.is_new(old, new):
+        is_wanted = new is not None and new.spec.attacher == self._driver and rules.is_new(old, new)
+        if new is not None and is_wanted and not self._was_done_before(new):
             if new.deleting:
                 self._leave_turn(new)
             self.queue.add(new.name)
+
+    def _was_done_before(self, attachment: Attachment) -> bool:
+        """Whether nothing is left to do or to forget: at the start, of nearly all of them."""
+        is_done = attachment.attached and not attachment.deleting
+        return is_done and not self._state.has_begun(attachment)
 
     def _leave_turn(self, attachment: Attachment) -> None:
         """End the wait of its AttachVolume; it was not sent, so there is nothing to undo."""

@@ -92,6 +92,10 @@ class AttachmentState:
         """Note when an attachment was first examined."""
         self._began_s.setdefault(attachment.uid, clock.now_s())
 
+    def has_begun(self, attachment: Attachment) -> bool:
+        """Whether it was examined, and something of it may be remembered."""
+        return attachment.uid in self._began_s
+
     def age_s(self, attachment: Attachment) -> float:
         """Seconds since it was first examined; 0 if it never was or its object is gone."""
         began_s = self._began_s.get(attachment.uid)

@@ -61,7 +61,8 @@ class Deleter:
 
     def _changed(self, old: PersistentVolume | None, new: PersistentVolume | None) -> None:
         if new is not None:
-            self.queue.add(new.name)
+            if old is not None or not self._is_settled(new):
+                self.queue.add(new.name)
         elif old is not None:
             self._deferred_at_s.pop(old.name, None)
             for namesake in self._namesakes(old):
@@ -82,18 +83,28 @@ class Deleter:
             persistent_volume=name,
             volume=found.volume_id(self._driver) or "",
         )
-        decision = rules.decide(
-            found,
-            driver=self._driver,
-            attachments=self._caches.attachments.keyed("persistent_volume", name),
-            namesakes=self._namesakes(found),
-        )
+        decision = self._decide(found)
         if not isinstance(decision, rules.Defer):
             self._deferred_at_s.pop(name, None)
         try:
             return await self._carry_out(found, decision)
         except _NotConfirmedError as contradiction:
             return await self._carry_out(found, contradiction.decision)
+
+    def _is_settled(self, found: PersistentVolume) -> bool:
+        """Whether it needs no pass until it changes: at the start, nearly all of them.
+
+        What one needs that is being deleted depends on its attachments too.
+        """
+        return not found.deleting and isinstance(self._decide(found), Settled)
+
+    def _decide(self, found: PersistentVolume) -> rules.Decision:
+        return rules.decide(
+            found,
+            driver=self._driver,
+            attachments=self._caches.attachments.keyed("persistent_volume", found.name),
+            namesakes=self._namesakes(found),
+        )
 
     async def _carry_out(self, found: PersistentVolume, decision: rules.Decision) -> Next:
         match decision:

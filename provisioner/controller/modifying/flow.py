@@ -14,7 +14,7 @@ from structlog.contextvars import bind_contextvars
 from provisioner import clock
 from provisioner.controller.modifying import class_rules, growth_rules
 from provisioner.controller.modifying.record import ModifyRecord
-from provisioner.controller.modifying.rules import Part, Requested
+from provisioner.controller.modifying.rules import Part, Requested, has_all
 from provisioner.controller.modifying.state import ClaimState, NodePauses, Observer, Pass
 from provisioner.controller.modifying.steps import (
     CHANGED,
@@ -225,7 +225,11 @@ class Modifier:
             self._pauses.forget(old.uid)
         if new is None or not new.spec.volume_name:
             return
-        if old is None or _relevant(old, self._driver) != _relevant(new, self._driver):
+        if old is None:
+            found = self._caches.persistent_volumes.get(new.spec.volume_name)
+            if found is None or not has_all(new, found, driver=self._driver):
+                self.queue.add(new.uid)
+        elif _relevant(old, self._driver) != _relevant(new, self._driver):
             self.queue.add(new.uid)
 
     def _class_changed(
@@ -245,8 +249,11 @@ class Modifier:
     ) -> None:
         holder = new.spec.claim_ref if new is not None else None
         is_news = old is None or new is None or _held(old) != _held(new)
-        if holder is not None and is_news and self._caches.claim(holder.uid) is not None:
-            self.queue.add(holder.uid)
+        claim = self._caches.claim(holder.uid) if holder is not None and is_news else None
+        if new is None or claim is None:
+            return
+        if old is not None or not has_all(claim, new, driver=self._driver):
+            self.queue.add(claim.uid)
 
 
 def _sooner(answer: Next, pause_s: float) -> Next:

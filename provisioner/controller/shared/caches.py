@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from provisioner import clock
+from provisioner.kube import wire
 from provisioner.kube.client import KubeClient, find
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import (
@@ -103,6 +104,13 @@ PERSISTENT_VOLUMES_BY: Mapping[str, Indexer[PersistentVolume]] = {
 log = structlog.get_logger(__name__)
 
 
+def _kept(claim: Claim) -> Claim:
+    found = claim.as_cached()
+    if found is not claim:
+        wire.share(found.metadata)
+    return found
+
+
 class Caches:
     """Informers of everything that the flows read.
 
@@ -121,7 +129,9 @@ class Caches:
     ) -> None:
         self._client = client
         self._driver = driver
-        self.claims: Informer[Claim] = Informer(client, CLAIMS, metrics, indexers=CLAIMS_BY)
+        self.claims: Informer[Claim] = Informer(
+            client, Projection(CLAIMS, _kept), metrics, indexers=CLAIMS_BY
+        )
         self.persistent_volumes: Informer[PersistentVolume] = Informer(
             client, PERSISTENT_VOLUMES, metrics, indexers=PERSISTENT_VOLUMES_BY
         )

@@ -208,7 +208,20 @@ async def test_what_is_kept_of_a_volume_is_its_view_name_and_version():
         (kept,) = kept_by(caches._volumes)
 
     assert (kept.name, kept.metadata.resource_version) == ("pv", "11")
-    assert set(structs.asdict(kept.metadata)) == {"name", "namespace", "resource_version"}
+    assert set(structs.asdict(kept.metadata)) == {"key", "resource_version"}
+    assert (kept.metadata.name, kept.metadata.namespace) == ("pv", "")
+
+
+async def test_of_a_claim_the_name_is_kept_once():
+    kube = Kube()
+    kube.put("persistentvolumeclaims", a_claim("data", bound="pv", namespace="shop"))
+
+    async with caches_of(kube) as caches:
+        (kept,) = kept_by(caches._claims)
+        (key,) = caches._claims._store._objects
+
+    assert (kept.name, kept.metadata.namespace) == ("data", "shop")
+    assert kept.key is key
 
 
 async def test_equal_zones_are_kept_once():
