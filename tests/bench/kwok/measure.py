@@ -24,7 +24,7 @@ from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from provisioner.sandbox.strict_ec2.instances import make_instances
 from tests.bench import etcd, processes, standing
 from tests.bench.hands import Hands
-from tests.bench.kwok import ec2, standing_pods, truth
+from tests.bench.kwok import ec2, scheduler, standing_pods, truth
 from tests.bench.kwok.crowd import Crowd
 from tests.bench.kwok.ec2 import Wanted
 from tests.bench.kwok.keeper import Kept
@@ -49,7 +49,13 @@ _CALM_CPU = 0.3  # of a core, by the controller manager
 
 
 async def measure(
-    parent: Path, binaries: Path, volumes: int, minutes: float, tell: Callable[[str], None]
+    parent: Path,
+    binaries: Path,
+    volumes: int,
+    minutes: float,
+    *,
+    classes: int,
+    tell: Callable[[str], None],
 ) -> Found:
     """Run it.
 
@@ -58,12 +64,13 @@ async def measure(
         binaries: of the control plane.
         volumes: that stand at the beginning, each with a claim; 60 % with a pod on some node.
         minutes: of coming and going.
+        classes: over how many StorageClasses the volumes are spread.
         tell: what is told on the way.
     """
-    load = os.getloadavg()[0]
+    load, nodes = os.getloadavg()[0], standing_pods.nodes_for(volumes)
     with StrictEc2(latency="none", throttle="none", module=ec2.__name__) as account:
         async with _world(account, parent, binaries) as made:
-            run = _Run(made, volumes, minutes, tell)
+            run = _Run(made, Found(volumes, nodes, minutes, classes), tell)
             await run.stand()
             async with run.kept():
                 await run.live()
@@ -85,16 +92,13 @@ async def _world(account: StrictEc2, parent: Path, binaries: Path) -> AsyncItera
 class _Run:
     """One run."""
 
-    def __init__(
-        self, made: World, volumes: int, minutes: float, tell: Callable[[str], None]
-    ) -> None:
-        nodes = standing_pods.nodes_for(volumes)
-        self.found = Found(volumes, nodes, minutes)
-        self._made, self._tell = made, tell
+    def __init__(self, made: World, found: Found, tell: Callable[[str], None]) -> None:
+        self.found, self._made, self._tell = found, made, tell
         self._controllers: list[Kept] = []
         self._webhook: Kept | None = None
         self._troubled = 0
         self._began_s = 0.0
+        self._scheduler_port = free_port()
 
     # The beginning --------------------------------------------------------------------------------
 
@@ -113,15 +117,19 @@ class _Run:
         for name in names:
             await plane.crew.stop(name)
         await plane.stop_api_server()
-        there = Populated(wanted.volumes, wanted.attachments, ids)
+        there = Populated(wanted.volumes, wanted.attachments, ids, found.classes)
         await etcd.load(plane.etcd_port, there.stored())
         await self._start_api_server()
         argv["kube-controller-manager"] += [f"--node-monitor-grace-period={_GRACE_S}s"]
         argv["kwok"] += [f"--node-lease-duration-seconds={_LEASE_S}"]
+        certificates = str(plane.crew.logs / "scheduler")
+        argv["kube-scheduler"] = scheduler.command_line(
+            argv["kube-scheduler"], self._scheduler_port, certificates
+        )
         for name in names:
             await plane.crew.start(name, argv[name])
         made.ec2.control(latency="real", throttle="documented", reset_counts=True)
-        self._crowd = Crowd(made, wanted, found.minutes)
+        self._crowd = Crowd(made, wanted, found.minutes, found.classes)
         found.loading_s = time.monotonic() - began_s
         self._tell(f"all stands: {_since(began_s)}")
 
@@ -179,6 +187,7 @@ class _Run:
         try:
             await self._calm()
             self._began_s, cpu = time.monotonic(), self._cpu()
+            placed = await scheduler.placed(self._scheduler_port)
             self._made.ec2.control(reset_counts=True)
             looking += [asyncio.create_task(self._sample()), asyncio.create_task(self._look())]
             churning = asyncio.create_task(crowd.come_and_go())
@@ -191,6 +200,7 @@ class _Run:
             self._tell("the run is over: nobody asks for anything any more")
             await asyncio.gather(*hard)
             await self._unless_broken(self._rest(), living, *looking)
+            self.found.placed = await scheduler.placed(self._scheduler_port) - placed
             self._close(cpu)
         finally:
             for task in (living, *looking):
