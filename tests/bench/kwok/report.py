@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
-from tests.bench.kwok.scheduler import Placed
+from tests.bench.kwok.components import Placed
 from tests.bench.kwok.trouble_rules import RECOVERED_WITHIN_S
 
 MOST_GROWTH = 0.05

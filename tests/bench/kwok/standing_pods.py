@@ -212,6 +212,11 @@ def instance_of(n: int, instance_id: str) -> Instance:
     return Instance(instance_id, zone, zone[:-1], "m5.large", standing.node_name(n))
 
 
+def attached(volumes: int) -> int:
+    """How many of so many volumes pods use."""
+    return volumes * 6 // 10
+
+
 def nodes_for(volumes: int) -> int:
     """As many in each zone."""
     each = max(2, round(volumes / _PER_NODE / len(ZONES)))

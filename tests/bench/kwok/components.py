@@ -1,4 +1,4 @@
-"""What the scheduler tells of itself: how long it looks for a pod's node."""
+"""What Kubernetes' own programs tell of themselves: where a pod or a detachment waits for them."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,6 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 # kube-scheduler, pkg/scheduler/metrics (v1.37.2): from the first filter until a node is chosen, of
 # one pod at a time. What follows, until the pod is bound, waits for volumes and stops nobody.
 _FAMILY: Final = "scheduler_scheduling_algorithm_duration_seconds"
+# kube-apiserver, staging/src/k8s.io/apiserver/pkg/endpoints/metrics (v1.37.2).
+_REQUESTS: Final = "apiserver_request_total{"
+_STATUS_OF_NODE: Final = ('resource="nodes"', 'subresource="status"', 'verb="PATCH"')
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=30)
 
 
@@ -28,7 +31,7 @@ class Placed:
         return 1000 * self.took_s / self.pods if self.pods else 0.0
 
 
-def command_line(argv: list[str], port: int, folder: str) -> list[str]:
+def scheduler_with_port(argv: list[str], port: int, folder: str) -> list[str]:
     """The sandbox's, which has no port, with one on loopback that tells anybody its metrics.
 
     Args:
@@ -65,3 +68,14 @@ def read(text: str) -> Placed:
         if not each.labels
     }
     return Placed(int(found.get("_count", 0)), found.get("_sum", 0.0))
+
+
+def patches_of_nodes(text: str) -> int:
+    """How often the status of some node was patched since the API server started.
+
+    Args:
+        text: the API server's metrics.
+    """
+    lines = [each for each in text.splitlines() if each.startswith(_REQUESTS)]
+    some = [each for each in lines if all(part in each for part in _STATUS_OF_NODE)]
+    return round(sum(float(each.rpartition(" ")[2]) for each in some))
