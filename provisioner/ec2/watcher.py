@@ -134,8 +134,8 @@ class Watcher(Generic[T]):
             kind: in the plural; of log lines and metrics.
             pace: the budget of describes that it shares with others; else one of its own.
             again_s: how long after a look the next one is worth it.
-            most: looks a second (pods wait for volumes only), while one look can show all that is
-                watched.
+            most: looks a second, while one look can show all that is watched; more where pods wait:
+                for volumes, and for the snapshots of moves.
             clock: monotonic seconds.
         """
         self._looker = looker
@@ -416,6 +416,7 @@ class Watchers:
                 metrics=metrics,
                 kind="snapshots",
                 pace=pace,
+                most=MOST_A_SECOND,
                 clock=clock,
                 again_s=seldom_while_pending,
             ),

@@ -133,6 +133,7 @@ class _Crowd:
             heartbeats.cancel()
             with suppress(asyncio.CancelledError):
                 await heartbeats
+        await self._relabel()
         await self._delete_one()
         await self.burst()
         await self._take_over()
@@ -224,6 +225,14 @@ class _Crowd:
             stage.mark("its PersistentVolume made")
             await bound.wait_for(1, _PATIENCE_S)
             stage.reach()
+
+    async def _relabel(self) -> None:
+        """All nodes change a label, as fast as the API server takes it."""
+        nodes = self._there.nodes
+        body = {"metadata": {"labels": {"example.com/team": "another"}}}
+        async with self._stage(f"{nodes:,} nodes change a label"):
+            await self._made.hands.send_all(("PATCH", _node(n), body) for n in range(nodes))
+            await self._made.quiet()
 
     async def _delete_one(self) -> None:
         made, in_ec2 = self._made, self._made.volumes_in_ec2()

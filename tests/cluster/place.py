@@ -23,7 +23,7 @@ from tests.cluster.cluster import (
 
 _PASSING = {404, 409, 429, 500, 503, 504}
 """Gone already, changed by somebody else meanwhile, or a server that is busy."""
-LEAVING_S = 60.0
+LEAVING_S = 120.0
 """After an outage the controller manager itself needs half a minute to let go of claims."""
 
 

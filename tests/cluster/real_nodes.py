@@ -19,7 +19,7 @@ from provisioner.sandbox.real_node.requirements import missing
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 
-BACK_S = 30.0
+BACK_S = 90.0
 
 NEEDS_A_REAL_NODE = pytest.mark.skipif(missing() != "", reason=missing())
 

@@ -21,7 +21,7 @@ from tests.cluster.cluster import NODES
 
 NODE = "drained"
 # A process has to start, and may have to share its core.
-SOON_S = 20.0
+SOON_S = 60.0
 
 
 class Hook:

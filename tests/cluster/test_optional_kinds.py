@@ -18,7 +18,7 @@ from tests.cluster.snapshot_hands import a_class, a_source, take
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 ROLE = "/apis/rbac.authorization.k8s.io/v1/clusterroles/ebs-provisioner-controller"
-LATE_S = 60.0
+LATE_S = 120.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -29,7 +29,7 @@ API_OUTAGE_S = 20.0
 """Long enough for every request under way to fail and every backoff to grow; what a minute or ten
 does to each flow is shown in virtual time (``tests/controller/provisioning/test_api_outage.py``)."""
 
-AFTERWARDS_S = 60.0
+AFTERWARDS_S = 120.0
 """The backoff has grown to some 16 s, and a new API server answers 403 to everybody at first."""
 
 NAMESPACE, ACCOUNT = "ebs-provisioner", "ebs-provisioner-controller"

@@ -26,7 +26,7 @@ from tests.cluster.real_nodes import NEEDS_A_REAL_NODE, until_within, within
 
 pytestmark = NEEDS_A_REAL_NODE
 
-SOON_S = 20.0
+SOON_S = 60.0
 
 UNTRUSTING = """\
 import ssl, sys, urllib.request

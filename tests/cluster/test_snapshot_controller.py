@@ -19,7 +19,7 @@ Json = dict[str, Any]
 CLASSES = f"{snapshots.GROUP}/volumesnapshotclasses"
 CONTENTS = f"{snapshots.GROUP}/volumesnapshotcontents"
 PVS = "/api/v1/persistentvolumes"
-PATIENCE_S = 20
+PATIENCE_S = 90
 
 
 async def seen(look: Callable[[], Awaitable[Json | None]]) -> Json:

@@ -96,7 +96,7 @@ def test_all_kinds_together_ask_as_often_as_all_their_things_allow(count: int) -
 
 
 def test_a_kind_for_which_no_pod_waits_asks_once_a_second() -> None:
-    looks = looks_in_a_minute(lambda watchers: watchers.snapshots.watch("snap-1", "test", print))
+    looks = looks_in_a_minute(lambda watchers: watchers.modifications.watch("vol-1", "test", print))
 
     assert looks <= 61
 

@@ -47,7 +47,7 @@ _SLOWEST_S = 60.0
 # ones ask EC2 for their snapshots at once, instead of all when the last one is planned, and claims
 # of others find the API server free. It is more than EC2 takes snapshots from a full bucket for.
 _STARTING = frozenset({Phase.NEW, Phase.PLANNED, Phase.HELD})
-_MOST_STARTING = 16
+_MOST_STARTING = 40
 # So long after the phase Held was written, webhooks have heard of it.
 _HEARD_S = 2.0
 

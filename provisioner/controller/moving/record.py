@@ -24,7 +24,7 @@ from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE
-from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.persistent_volume import PROVISIONER_FINALIZER, PersistentVolume
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
 from provisioner.model.workload import ControlledPod
 
@@ -33,7 +33,8 @@ CLAIM_DOCUMENTS = Resource("", "v1", CLAIMS.plural, CLAIMS.kind, Document)
 VOLUME_DOCUMENTS = Resource("", "v1", PERSISTENT_VOLUMES.plural, PERSISTENT_VOLUMES.kind, Document)
 _WORTH_TELLING_S = 10.0
 _ENDING = "being terminated"  # of a namespace; Kubernetes 1.36 plugin NamespaceLifecycle
-# Of these there is an event, whatever they say: pods stop, and the move cannot be aborted any more.
+# Where pods stop there is an event of these, whatever they say: of the beginning of the stop, and
+# of the moment from which the move cannot be aborted any more.
 _TOLD = frozenset({Phase.HELD, Phase.SWAPPING})
 
 log = structlog.get_logger(__name__)
@@ -182,7 +183,8 @@ class MoveRecord:
         status = {"phase": phase, "message": message, "phaseSince": since, **fields}
         written = await self.write(move, status)
         log.info("move", phase=phase.value, message=message)
-        if message or phase in _TOLD:
+        stops = move.told.plan.stops if move.told.plan is not None else ()
+        if message or (stops and phase in _TOLD):
             self._events.record(
                 self.regarding(move),
                 warning=phase in (Phase.REFUSED, Phase.ABORTING),
@@ -308,10 +310,16 @@ class MoveRecord:
         return bool(self._caches.attachments.keyed("persistent_volume", found.name))
 
     async def retain(self, found: PersistentVolume) -> PersistentVolume:
-        """Set Retain, and note in the same write which policy it had; see ``let_go``."""
+        """Set Retain, and note in the same write which policy it had; see ``let_go``.
+
+        The provisioner's finalizer is for ``Delete`` alone: it goes with it, without a write more.
+        """
         notes = {POLICY_BEFORE_MOVE: found.reclaim_policy}
         spec = {"persistentVolumeReclaimPolicy": "Retain"}
         metadata = _exactly(found) | {"annotations": notes}
+        if PROVISIONER_FINALIZER in found.finalizers:
+            left = [each for each in found.finalizers if each != PROVISIONER_FINALIZER]
+            metadata["finalizers"] = left
         return await self._patch_volume(found, {"metadata": metadata, "spec": spec})
 
     async def set_policy(self, found: PersistentVolume, policy: str) -> None:

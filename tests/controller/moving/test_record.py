@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,12 @@ from provisioner.model.names import (
     LEFT_BY_MOVE,
     POLICY_BEFORE_MOVE,
 )
-from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
-from provisioner.model.volume_move import VolumeMove
+from provisioner.model.persistent_volume import (
+    PROVISIONER_FINALIZER,
+    PersistentVolume,
+    finalizer_of_attacher,
+)
+from provisioner.model.volume_move import MovePlan, Phase, VolumeMove
 from provisioner.model.workload import ControlledPod
 from tests.builders import DRIVER
 
@@ -69,6 +74,31 @@ async def test_retain_and_the_policy_of_before_are_one_write_to_the_version_that
             "spec": {"persistentVolumeReclaimPolicy": "Retain"},
         }
     ]
+
+
+@pytest.mark.parametrize(("stops", "told"), [(["sts/db: 3 to 0"], ["MoveHeld"]), ([], [])])
+async def test_the_beginning_of_a_stop_is_an_event_if_pods_stop(stops: list[str], told: list[str]):
+    record, _ = a_record()
+    reasons: list[str] = []
+    record._events = SimpleNamespace(record=lambda _, **said: reasons.append(said["reason"]))  # type: ignore[assignment]
+    record.write = lambda move, _: asyncio.sleep(0, move)  # type: ignore[method-assign,assignment]
+    planned = msgspec.structs.replace(MOVE.told, plan=MovePlan(stops=stops))
+
+    await record.advance(msgspec.structs.replace(MOVE, status=planned), Phase.HELD)
+
+    assert reasons == told
+
+
+async def test_the_finalizer_of_delete_goes_with_the_policy():
+    record, client = a_record()
+    found = a_pv("Delete")
+    kept = ["kubernetes.io/pv-protection", finalizer_of_attacher(DRIVER)]
+    marked = msgspec.structs.replace(found.metadata, finalizers=[PROVISIONER_FINALIZER, *kept])
+
+    await record.retain(msgspec.structs.replace(found, metadata=marked))
+
+    [body] = client.bodies
+    assert body["metadata"]["finalizers"] == kept
 
 
 async def test_the_policy_comes_back_in_the_write_that_lets_go():

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.metadata import Imds, Metadata
@@ -128,6 +129,23 @@ async def test_at_rest_the_api_server_is_not_asked(machine, kube_server):
         await machine.fitting()
 
     assert kube_server.asked == []
+
+
+async def test_after_five_minutes_the_node_is_read_and_what_it_does_not_name(machine, kube_server):
+    """Ten thousand nodes do so: three requests each, however many volumes of ours are attached."""
+    machine.believed_s = 0.0
+    machine.start()
+    ours = {"vol-1", "vol-2"}
+    machine.seen |= ours
+    attached = [{"name": f"kubernetes.io/csi/{EBS_DRIVER}^{each}"} for each in ours]
+    kube_server.has_node(status={"volumesAttached": attached})
+    await machine.fitting()
+    kube_server.asked.clear()
+
+    await machine.fitting()
+
+    kinds = [path.split("/")[-2] for path, _, _ in kube_server.asked]
+    assert kinds == ["nodes", "volumeattachments", "nodes"]
 
 
 async def test_a_foreign_volume_that_becomes_ours_is_noticed_later(machine, kube_server):
