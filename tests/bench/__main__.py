@@ -35,6 +35,7 @@ from tests.bench import (
     writes,
 )
 from tests.bench.kwok import measure as kwok_run
+from tests.bench.kwok import standing_pods
 from tests.bench.phases import Phase
 from tests.bench.report import Results
 from tests.bench.world import (
@@ -183,10 +184,12 @@ class Bench:
         """A simulated day, with all its troubles."""
         self._results.day = await day.measure(volumes)
 
-    async def kwok(self, volumes: int, minutes: float) -> None:
+    async def kwok(self, volumes: int, minutes: float, classes: int | None) -> None:
         """A day's kinds of trouble on a real control plane."""
-        found = await kwok_run.measure(self._folder, self._binaries, volumes, minutes, _tell)
-        self._results.kwok = found
+        classes = classes or standing_pods.classes_for(volumes)
+        self._results.kwok = await kwok_run.measure(
+            *(self._folder, self._binaries, volumes, minutes), classes=classes, tell=_tell
+        )
 
     async def _idle(self, made: World) -> None:
         made.ec2.control(reset_counts=True)
@@ -207,6 +210,7 @@ async def _measure(
     *,
     moves: int,
     minutes: float,
+    classes: int | None,
     quick: bool,
 ) -> None:
     if "speed" in parts:
@@ -226,11 +230,11 @@ async def _measure(
         await bench.inspect(count if quick else INSPECTED)
     if "growth" in parts and not quick:
         await bench.growth(GROWTH)
-    await _measure_large(bench, parts, volumes, minutes)
+    await _measure_large(bench, parts, volumes, minutes, classes)
 
 
 async def _measure_large(
-    bench: Bench, parts: set[str], volumes: int | None, minutes: float
+    bench: Bench, parts: set[str], volumes: int | None, minutes: float, classes: int | None
 ) -> None:
     if "scale" in parts:
         await bench.scale(volumes or STANDING)
@@ -241,7 +245,7 @@ async def _measure_large(
     if "day" in parts:
         await bench.day(volumes or A_DAY)
     if "kwok" in parts:
-        await bench.kwok(volumes or STANDING, minutes)
+        await bench.kwok(volumes or STANDING, minutes, classes)
 
 
 async def _measure_at_quota(bench: Bench, parts: set[str], moves: int) -> None:
@@ -261,6 +265,9 @@ async def _measure_at_quota(bench: Bench, parts: set[str], moves: int) -> None:
     "--volumes", type=int, help=f"In scale and kwok ({STANDING:,} without), and in day ({A_DAY:,})."
 )
 @click.option("--minutes", default=KWOK_MINUTES, help="Of coming and going, in kwok.")
+@click.option(
+    "--classes", type=int, help="StorageClasses in kwok; one for each 1,000 volumes without."
+)
 @click.option("--moves", default=MOVES, help="Claims that are moved at once, in moves.")
 @click.option(
     "--only", multiple=True, type=click.Choice((*PARTS, *ASKED)), help="Some parts alone."
@@ -273,6 +280,7 @@ def main(
     repeat: int,
     volumes: int | None,
     minutes: float,
+    classes: int | None,
     moves: int,
     only: tuple[str, ...],
     out: Path,
@@ -287,6 +295,7 @@ def main(
             *(bench, parts, results.count, repeat, volumes),
             moves=moves,
             minutes=minutes,
+            classes=classes,
             quick=quick,
         )
         if run_until_signal(run):

@@ -330,12 +330,12 @@ def csi_node(n: int) -> Json:
     }
 
 
-def storage_class() -> Json:
-    """Of all claims."""
+def storage_class(name: str = CLASS) -> Json:
+    """Of all claims, or of those of some teams."""
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
-        "metadata": _meta(CLASS, 1),
+        "metadata": _meta(name, 1),
         "provisioner": EBS_DRIVER,
         "parameters": {"type": "gp3"},
         "reclaimPolicy": "Delete",

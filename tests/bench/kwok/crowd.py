@@ -69,8 +69,8 @@ class Crowd:
         errors: what came to no end.
     """
 
-    def __init__(self, made: World, wanted: Wanted, minutes: float) -> None:
-        self._made, self._minutes = made, minutes
+    def __init__(self, made: World, wanted: Wanted, minutes: float, classes: int) -> None:
+        self._made, self._minutes, self._classes = made, minutes, classes
         self.lives: dict[str, Life] = {}
         self.nodes: dict[str, Node] = {}
         self.took_s: defaultdict[str, list[float]] = defaultdict(list)
@@ -238,6 +238,7 @@ class Crowd:
         spec = {key: value for key, value in body["spec"].items() if key != "volumeName"}
         path = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
         claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": meta}
+        spec["storageClassName"] = standing_pods.class_name(life.number, self._classes)
         await self._send("POST", path, {**claim, "spec": spec})
         found = await self._send("GET", f"{path}/{meta['name']}")
         life.uid = found["metadata"]["uid"]

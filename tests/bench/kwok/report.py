@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from tests.bench.kwok.components import Placed
 from tests.bench.kwok.trouble_rules import RECOVERED_WITHIN_S
 
 MOST_GROWTH = 0.05
@@ -52,6 +53,7 @@ class Found:
     volumes: int
     nodes: int
     minutes: float
+    classes: int = 1
     loading_s: float = 0.0
     load: tuple[float, float] = (0.0, 0.0)
     samples: list[Sample] = field(default_factory=list)
@@ -64,6 +66,7 @@ class Found:
     replaced: int = 0
     restarted: int = 0
     starts: dict[str, int] = field(default_factory=dict)
+    placed: Placed = field(default_factory=Placed)
     rested_s: float = 0.0
     queue_depth: float = 0.0
     late_in_calm: int = 0
@@ -113,6 +116,10 @@ def markdown(found: Found) -> str:
         ("claims Bound, gone", f"{_count(found, 'bound')}, {found.ended:,}"),
         ("pods restarted; nodes replaced", f"{found.restarted:,}; {found.replaced:,}"),
         *((f"until {name}: median, p99", _spread(found, name)) for name in _PHASES),
+        (
+            "pods that the scheduler placed; its search for a node, each",
+            f"{found.placed.pods:,}; {found.placed.each_ms:.0f} ms",
+        ),
         ("lost, doubled, leaked, misplaced", f"{len(found.wrong)}"),
         ("waited > 60 s, in calm", f"{found.late_in_calm}"),
         ("until nothing was under way, after the run", f"{found.rested_s:.0f} s"),
@@ -124,6 +131,7 @@ def markdown(found: Found) -> str:
     ]
     title = (
         f"## {found.volumes:,} volumes, {found.nodes:,} nodes of KWOK, {found.minutes:g} minutes\n\n"
+        f"{found.classes} StorageClasses with {found.volumes // found.classes:,} volumes each. "
         f"Loaded in {found.loading_s:.0f} s; load of the machine {found.load[0]:.1f} before, "
         f"{found.load[1]:.1f} after."
     )

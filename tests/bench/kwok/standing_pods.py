@@ -18,6 +18,7 @@ from tests.bench import standing
 from tests.bench.standing import ZONES, Json, Standing
 
 _PER_NODE = 10
+_PER_CLASS = 1_000
 _POD_UIDS = 2 * 10**8  # unlike those of claims and volumes
 # As Kubernetes 1.37 leaves a claim that a pod uses (see ``standing.UNUSED``).
 _USED = {
@@ -32,11 +33,16 @@ _USED = {
 
 @dataclass(frozen=True, slots=True)
 class Populated:
-    """How many there are, and the instances that the nodes are; node n is instance n."""
+    """How many there are, and the instances that the nodes are; node n is instance n.
+
+    Attributes:
+        classes: over how many StorageClasses the volumes are spread; a team has one of them.
+    """
 
     volumes: int
     attachments: int
     instances: Sequence[str]
+    classes: int = 1
 
     @property
     def nodes(self) -> int:
@@ -57,22 +63,32 @@ class Populated:
         """Everything, by its key in etcd."""
         for key, body in self._standing.stored():
             kind, name = key.split("/")[2], key.rpartition("/")[2]
-            if kind in {"minions", "csinodes"}:
+            if kind in {"minions", "csinodes", "storageclasses"}:
                 continue
             if kind == "volumeattachments":
                 n = int(name.removeprefix("csi-"), 16)
                 yield self._attachment(self._on_instance(body, n), n)
             elif kind == "persistentvolumeclaims":
-                if self.is_used(int(name.rpartition("-")[2])):
+                n = int(name.rpartition("-")[2])
+                if self.is_used(n):
                     body["status"]["conditions"] = [_USED]
-                yield key, body
+                yield key, self._in_class(body, n)
+            elif kind == "persistentvolumes":
+                yield key, self._in_class(body, int(name.rpartition("-")[2], 16))
             else:
                 yield key, body
+        for n in range(self.classes):
+            name = class_name(n, self.classes)
+            yield f"/registry/storageclasses/{name}", standing.storage_class(name)
         for n in range(self.nodes):
             yield f"/registry/minions/{standing.node_name(n)}", self._node(n)
             yield f"/registry/csinodes/{standing.node_name(n)}", self._csi_node(n)
         for n in range(self.attachments):
             yield f"/registry/pods/{standing.team(n)}/{pod_name(n)}", self._pod(n)
+
+    def _in_class(self, body: Json, n: int) -> Json:
+        body["spec"]["storageClassName"] = class_name(n, self.classes)
+        return body
 
     def is_used(self, n: int) -> bool:
         """Whether a pod uses volume n."""
@@ -145,6 +161,16 @@ class Populated:
         return body
 
 
+def class_name(n: int, classes: int) -> str:
+    """Of claim n: each team has one of so many classes."""
+    return f"{standing.CLASS}-{n % standing.TEAMS % classes}"
+
+
+def classes_for(volumes: int) -> int:
+    """As many as there are a thousand volumes: the scheduler's price of a pod is by those of one."""
+    return max(1, volumes // _PER_CLASS)
+
+
 def pod_name(n: int) -> str:
     """Of the pod that uses claim n."""
     return f"app-{n}"
@@ -184,6 +210,11 @@ def instance_of(n: int, instance_id: str) -> Instance:
     """Node n's, whose name is the standing cluster's."""
     zone = ZONES[n % len(ZONES)]
     return Instance(instance_id, zone, zone[:-1], "m5.large", standing.node_name(n))
+
+
+def attached(volumes: int) -> int:
+    """How many of so many volumes pods use."""
+    return volumes * 6 // 10
 
 
 def nodes_for(volumes: int) -> int:

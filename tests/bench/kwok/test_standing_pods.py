@@ -1,6 +1,7 @@
 """The large cluster with pods: what stands in etcd and what is put into EC2 belong together."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,13 +16,14 @@ from provisioner.sandbox import kwok
 from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.instances import make_instances
+from tests.bench import standing
 from tests.bench.kwok import ec2, standing_pods
 from tests.bench.kwok.ec2 import Wanted
 from tests.bench.kwok.standing_pods import Populated
 from tests.bench.standing import ZONES
 
 INSTANCES = [f"i-real{n}" for n in range(6)]
-THERE = Populated(volumes=30, attachments=18, instances=INSTANCES)
+THERE = Populated(volumes=30, attachments=18, instances=INSTANCES, classes=3)
 KINDS: dict[str, Any] = {
     "minions": NODES,
     "csinodes": CSI_NODES,
@@ -79,6 +81,26 @@ def test_each_attached_volume_has_a_running_pod_on_the_node_that_says_so(
     ]
     assert not set(unused) & users.keys()
     assert len(unused) == 12
+
+
+def test_volumes_are_spread_over_classes_of_which_each_team_has_one(stored: dict[str, list[Any]]):
+    classes = Counter(each["spec"]["storageClassName"] for each in stored["persistentvolumes"])
+    assert classes == {each["metadata"]["name"]: 10 for each in stored["storageclasses"]}
+    assert len(classes) == 3
+    of_volumes = {
+        each["spec"]["claimRef"]["name"]: each["spec"]["storageClassName"]
+        for each in stored["persistentvolumes"]
+    }
+    for each in stored["persistentvolumeclaims"]:
+        assert each["spec"]["storageClassName"] == of_volumes[each["metadata"]["name"]]
+    new = standing_pods.class_name(30_000, 3)
+    assert new in classes
+    assert new == standing_pods.class_name(30_000 + standing.TEAMS, 3), "the same team"
+
+
+def test_a_class_has_a_thousand_volumes_unless_there_are_fewer():
+    assert standing_pods.classes_for(20_000) == 20
+    assert standing_pods.classes_for(500) == 1
 
 
 def test_nodes_are_those_of_kwok_and_have_the_instances_of_the_account(
