@@ -3,8 +3,10 @@
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cache, lru_cache
-from typing import Any, Generic
+from types import NoneType
+from typing import Any, Generic, get_args
 
 import msgspec
 import structlog
@@ -240,35 +242,66 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             raise KubeError(Reason.UNREADABLE, f"a watch line is longer than {MAX_LINE_BYTES} B")
 
 
-def share(obj: msgspec.Struct) -> bool:
+def share(obj: msgspec.Struct) -> None:
     """Replace parts of an object that was just decoded by equal ones seen lately.
 
     Thousands of persistent volumes differ in names and ids; their annotations, finalizers, node
     affinities, class names and statuses are the same few. What is shared must never be changed in
     place.
-
-    Returns:
-        Whether others may be equal to all of it: it has no name or id of its own.
     """
-    kind, is_common = type(obj), True
-    for name in kind.__struct_fields__:
-        value = getattr(obj, name)
-        found = type(value)
-        if value is None or found is bool:
-            continue
-        if name in _OWN:
-            is_common = False
-            if (kind, name) in _NAMED_ELSEWHERE:
-                force_setattr(obj, name, sys.intern(value))
-        elif found is str:
+    kind = type(obj)
+    plan = _plan_of(kind)
+    for name in plan.named_elsewhere:
+        if value := getattr(obj, name):
+            force_setattr(obj, name, sys.intern(value))
+    for name in plan.texts:
+        if value := getattr(obj, name):
             force_setattr(obj, name, _text(value))
-        elif found is dict or found is list or (isinstance(value, msgspec.Struct) and share(value)):
+    for name in plan.structs:
+        if (value := getattr(obj, name)) is not None:
+            share(value)
+    for name in plan.parts:
+        if (value := getattr(obj, name)) is not None:
             encoded = _encode(value)
             if len(encoded) <= _LONGEST:
                 force_setattr(obj, name, _value(kind, name, encoded))
-        elif isinstance(value, msgspec.Struct):
-            is_common = False
-    return is_common
+            elif isinstance(value, msgspec.Struct):
+                share(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What ``share`` does with the fields of a kind; the others hold numbers, or its own ids."""
+
+    named_elsewhere: tuple[str, ...]
+    texts: tuple[str, ...]
+    structs: tuple[str, ...]  # those with ids of their own: no two are equal
+    parts: tuple[str, ...]  # other structs, and what is free-form
+
+
+@cache
+def _plan_of(kind: type[msgspec.Struct]) -> _Plan:
+    named, texts, structs, parts = [], [], [], []
+    for field in fields(kind):
+        types = {field.type, *get_args(field.type)} - {NoneType}
+        if field.name in _OWN:
+            named += [field.name] if (kind, field.name) in _NAMED_ELSEWHERE else []
+        elif types <= {str, str | None}:
+            texts.append(field.name)
+        elif any(_is_struct(each) and _has_own(each) for each in types):
+            structs.append(field.name)
+        elif not types & {bool, int, float, datetime}:
+            parts.append(field.name)
+    return _Plan(tuple(named), tuple(texts), tuple(structs), tuple(parts))
+
+
+def _has_own(kind: type[msgspec.Struct]) -> bool:
+    plan = _plan_of(kind)
+    return bool(plan.structs) or not _OWN.isdisjoint(kind.__struct_fields__)
+
+
+def _is_struct(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, msgspec.Struct)
 
 
 def adopt(new: msgspec.Struct, old: msgspec.Struct) -> None:

@@ -7,10 +7,12 @@ from provisioner.kube.resources import (
     ATTACHMENTS,
     CLAIMS,
     LABELLED_CLAIMS,
+    NODES,
     PERSISTENT_VOLUMES,
     Resource,
 )
 from provisioner.kube.store import Store
+from provisioner.model.attachment import Attachment
 from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
@@ -42,6 +44,29 @@ def test_sharing_changes_no_value() -> None:
         a_pv("four", long="x" * 5000),
     ):
         assert decoded(data) == msgspec.json.decode(data, type=PersistentVolume)
+
+
+def test_what_an_attachment_of_an_inline_volume_lacks_it_lacks_after_sharing() -> None:
+    inline = {"csi": {"driver": "ebs", "volumeHandle": "vol-1"}, "accessModes": ["ReadWriteOnce"]}
+    data = msgspec.json.encode({"spec": {"source": {"inlineVolumeSpec": inline}}})
+
+    found = wire.decode_object(ATTACHMENTS, data)
+
+    assert found == msgspec.json.decode(data, type=Attachment)
+    assert found.spec.source.persistent_volume_name is None
+
+
+def test_parts_of_what_is_too_long_to_be_shared_are_shared() -> None:
+    def a_node(name: str) -> bytes:
+        condition = {"type": "Ready", "status": "True"}
+        addresses = [{"type": "Hostname", "address": "x" * 900}, {"address": name}]
+        status = {"conditions": [condition], "addresses": addresses * 2}
+        return msgspec.json.encode({"metadata": {"name": name}, "status": status})
+
+    one, two = (wire.decode_object(NODES, a_node(each)) for each in ("one", "two"))
+
+    assert one.status != two.status
+    assert one.status.conditions is two.status.conditions
 
 
 def test_equal_texts_in_fields_of_other_types_stay_apart() -> None:

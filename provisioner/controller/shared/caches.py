@@ -111,6 +111,9 @@ def _kept(claim: Claim) -> Claim:
     return found
 
 
+_CLAIMS = Projection(CLAIMS, _kept)
+
+
 class Caches:
     """Informers of everything that the flows read.
 
@@ -129,9 +132,7 @@ class Caches:
     ) -> None:
         self._client = client
         self._driver = driver
-        self.claims: Informer[Claim] = Informer(
-            client, Projection(CLAIMS, _kept), metrics, indexers=CLAIMS_BY
-        )
+        self.claims: Informer[Claim] = Informer(client, _CLAIMS, metrics, indexers=CLAIMS_BY)
         self.persistent_volumes: Informer[PersistentVolume] = Informer(
             client, PERSISTENT_VOLUMES, metrics, indexers=PERSISTENT_VOLUMES_BY
         )
