@@ -47,8 +47,8 @@ MULTI_ATTACH_TYPES = ("io2", "io1")
 # EC2 reads sizes, IOPS and throughput as 32 bit numbers with a sign.
 LARGEST_NUMBER = 2**31 - 1
 DEFAULT_TYPE = "gp3"  # EC2's own default is gp2; aws-ebs-csi-driver sends gp3
-# The most GiB and MiB/s before they were raised in 2025, which Regions, zones and Outposts may still
-# have: aws-ebs-csi-driver v1.64 falls back to the IOPS of that time. Not verified on AWS.
+# The most GiB and MiB/s before they were raised in 2025, which Regions, zones and Outposts may have
+# yet: aws-ebs-csi-driver v1.64 falls back to the IOPS of that time. Not verified on AWS.
 _BEFORE = {"gp3": (16_384, 1_000)}
 # What a volume gets that is modified to another type with IOPS and names none. Source: EC2 API
 # model ModifyVolume (botocore 1.44.5).
