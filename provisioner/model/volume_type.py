@@ -47,6 +47,9 @@ MULTI_ATTACH_TYPES = ("io2", "io1")
 # EC2 reads sizes, IOPS and throughput as 32 bit numbers with a sign.
 LARGEST_NUMBER = 2**31 - 1
 DEFAULT_TYPE = "gp3"  # EC2's own default is gp2; aws-ebs-csi-driver sends gp3
+# The most GiB and MiB/s before they were raised in 2025, which Regions, zones and Outposts may have
+# yet: aws-ebs-csi-driver v1.64 falls back to the IOPS of that time. Not verified on AWS.
+_BEFORE = {"gp3": (16_384, 1_000)}
 # What a volume gets that is modified to another type with IOPS and names none. Source: EC2 API
 # model ModifyVolume (botocore 1.44.5).
 IOPS_OF_MODIFIED = 3_000
@@ -55,17 +58,21 @@ IOPS_OF_MODIFIED = 3_000
 def is_beyond(
     volume_type: str, size_gib: int, iops: int | None, throughput_mibps: int | None
 ) -> bool:
-    """Whether more is asked for than is documented, so that only EC2 knows whether there is it.
+    """Whether more is asked for than every Region has, so that only EC2 knows whether there is it.
 
-    ``volume_type`` is a key of ``VOLUME_TYPES``.
+    ``volume_type`` is a key of ``VOLUME_TYPES``. IOPS count from the documented maximum on: what a
+    class asks for is lowered to the Region's before.
     """
     limits = VOLUME_TYPES[volume_type]
-    asked = (
-        (size_gib, limits.size_gib),
-        (iops, limits.iops),
-        (throughput_mibps, limits.throughput_mibps),
+    size, throughput = _BEFORE.get(
+        volume_type, (limits.size_gib[1], (limits.throughput_mibps or (0, 0))[1])
     )
-    return any(value and bounds and value > bounds[1] for value, bounds in asked)
+    asked = (
+        (size_gib, size),
+        (iops, limits.iops[1] if limits.iops else 0),
+        (throughput_mibps, throughput),
+    )
+    return any(value and most and value > most for value, most in asked)
 
 
 def fault(

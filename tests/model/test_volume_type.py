@@ -120,16 +120,18 @@ def test_what_no_volume_can_be_modified_to_is_named(volume_type, size_gib, iops,
 @pytest.mark.parametrize(
     ("volume_type", "size_gib", "iops", "throughput_mibps", "expected"),
     [
-        ("gp3", 65_536, 80_000, 2_000, False),
-        ("gp3", 65_537, None, None, True),
+        ("gp3", 16_384, 80_000, 1_000, False),
+        ("gp3", 16_385, None, None, True),
         ("gp3", 100, 80_001, None, True),
-        ("gp3", 100, None, 2_001, True),
+        ("gp3", 100, None, 1_001, True),
+        ("io2", 65_536, 256_000, None, False),
+        ("io2", 65_537, None, None, True),
         ("gp2", 16_384, None, None, False),
         ("gp2", 16_385, None, None, True),
         ("standard", 1_025, None, None, True),
     ],
 )
-def test_only_ec2_knows_whether_there_is_more_than_is_documented(
+def test_only_ec2_knows_whether_there_is_more_than_every_region_has(
     volume_type, size_gib, iops, throughput_mibps, expected
 ):
     assert is_beyond(volume_type, size_gib, iops, throughput_mibps) is expected

@@ -135,7 +135,7 @@ class Planning:
         return None if may else no(f"namespace {move.metadata.namespace} is being deleted")
 
     async def _refused_by_ec2(self, request: CreateRequest | None) -> Refuse | None:
-        """What EC2 has against a volume of which more is asked than is documented.
+        """What EC2 has against a volume of which more is asked than every Region has.
 
         It is asked for no other: that would take from the quota of those that are created.
         """

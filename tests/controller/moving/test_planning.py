@@ -72,11 +72,15 @@ async def test_what_ec2_refuses_is_refused_in_the_plan_in_its_words(
     assert says in found.message
 
 
-async def test_what_is_documented_takes_no_call(planning: Planning, strict_ec2: StrictEc2):
+async def test_what_every_region_has_takes_no_call(planning: Planning, strict_ec2: StrictEc2):
+    strict_ec2.control(log=True)
     fastest = {"iops": "16000", "throughput": "1000"}
 
-    assert isinstance(await planning._decided(to(fastest, size="64Ti")), Planned)
+    assert isinstance(await planning._decided(to(fastest, size="16Ti")), Planned)
     assert tries(strict_ec2) == 0
+
+    assert isinstance(await planning._decided(to(fastest, size="64Ti")), Planned)
+    assert tries(strict_ec2) == 1
 
 
 async def test_what_ec2_gives_beyond_what_is_documented_is_planned(
