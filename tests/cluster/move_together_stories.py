@@ -164,6 +164,10 @@ class MoveTogetherAborted(MoveTogether):
     """One of the two is aborted late: both are undone, or both are moved."""
 
     LEAST: ClassVar[frozenset[str]] = frozenset({"PATCH volumemoves/status", "CreateSnapshot"})
+    # How far the new volumes are when the abort is heard of.
+    BY_CHANCE = frozenset(
+        {"POST persistentvolumes", "DELETE persistentvolumes", "DeleteTags", "DeleteVolume"}
+    )
 
     async def act(self) -> None:
         late = {"Creating", "Swapping", "Cleaning", "Done"}

@@ -31,12 +31,14 @@ class Story:
 
     Attributes:
         LEAST: requests, without their numbers, that the story cannot do without.
+        BY_CHANCE: those of which it depends on a moment in the story how many there are.
         SWEEP_S: how often the controllers look for orphans.
         OPTIONS: other settings of the controllers, as JSON has them.
         STEP_S: how long each step may take.
     """
 
     LEAST: ClassVar[frozenset[str]] = frozenset()
+    BY_CHANCE: ClassVar[frozenset[str]] = frozenset()
     SWEEP_S: ClassVar[float] = 300.0
     OPTIONS: ClassVar[Mapping[str, object]] = {}
     STEP_S: ClassVar[float] = 150.0

@@ -130,4 +130,5 @@ async def test_a_crash_or_a_lost_reply_at_any_request_loses_and_doubles_nothing(
     print("\n".join(walk.summary(kind, endings)))  # noqa: T201
     assert [str(each) for each in endings if each.wrong] == []
     # How often a move shows that it waits depends on the time; each story has most of the others.
-    assert sum(each.reached for each in endings) >= len(labels) - 2
+    missed = [each.at for each in endings if not each.reached]
+    assert len([each for each in missed if walk.what(each) not in kind.BY_CHANCE]) <= 2, missed
