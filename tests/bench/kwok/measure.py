@@ -188,6 +188,7 @@ class _Run:
         crowd, minutes = self._crowd, self.found.minutes
         living = asyncio.create_task(crowd.live())
         looking: list[asyncio.Task[None]] = []
+        acting: list[asyncio.Task[None]] = []
         try:
             await self._calm()
             self._began_s, cpu = time.monotonic(), self._cpu()
@@ -195,10 +196,12 @@ class _Run:
             self._made.ec2.control(reset_counts=True)
             looking += [asyncio.create_task(self._sample()), asyncio.create_task(self._look())]
             churning = asyncio.create_task(crowd.come_and_go())
+            acting.append(churning)
             hard = [
                 asyncio.create_task(self._happens(each, minutes * 60))
                 for each in troubles(minutes, _KEY)
             ]
+            acting += hard
             await self._unless_broken(asyncio.sleep(minutes * 60), living, churning, *looking)
             churning.cancel()
             self._tell("the run is over: nobody asks for anything any more")
@@ -207,9 +210,9 @@ class _Run:
             self.found.placed = await components.placed(self._scheduler_port) - placed
             self._close(cpu)
         finally:
-            for task in (living, *looking):
+            for task in (living, *looking, *acting):
                 task.cancel()
-            await asyncio.gather(living, *looking, return_exceptions=True)
+            await asyncio.gather(living, *looking, *acting, return_exceptions=True)
             await crowd.leave()
 
     async def _unless_broken(self, work: object, *others: "asyncio.Task[None]") -> None:
