@@ -74,6 +74,7 @@ class AttachWorld:
         self.told: list[tuple[float, str]] = []
         kube, metrics, volumes = cast("KubeClient", self), Metrics(), Volumes(self.cloud)
         self.caches = Caches(kube, metrics, DRIVER)
+        cast("Any", self.caches).certain = self.certain
         self.watcher = Watcher(volumes, metrics=metrics, clock=clock)
         watchers = Watchers.over(
             volumes, Modifications(self.cloud), Snapshots(self.cloud), metrics, clock=clock
@@ -151,6 +152,9 @@ class AttachWorld:
         found = self.caches.attachments.get(name)
         assert found is not None
         self._put(found, deletion_timestamp=DELETED_AT)
+
+    async def certain(self, *_: Any) -> None:
+        """What changes here is in the caches at once."""
 
     def remove_by_force(self, name: str) -> None:
         """The object goes, because its finalizer was taken out."""

@@ -186,7 +186,20 @@ def test_a_layer_depends_on_its_content_alone():
 
     assert tree.to_tar(one) == tree.to_tar(other)
     with tarfile.open(fileobj=io.BytesIO(tree.to_tar(one))) as read:
-        assert read.getnames() == ["a", "b", "b/file"]
+        assert read.getnames() == ["b", "a", "b/file"]
+
+
+def test_bytecode_follows_its_source_and_folders_come_first():
+    paths = [
+        "m/b.py",
+        "m/__pycache__/a.cpython-311.pyc",
+        "m/__pycache__/b.cpython-311.pyc",
+        "m/a.py",
+    ]
+
+    made = tree.with_folders({path: Entry(0o644, b"1") for path in paths})
+
+    assert [*made] == ["m", "m/__pycache__", paths[3], paths[1], paths[0], paths[2]]
 
 
 def test_folders_in_which_nothing_is_left_are_dropped():

@@ -80,7 +80,7 @@ class Detacher:
                 return CHECK_AGAIN
             await self._release(attachment, target)
             return SETTLED
-        if rules.is_kept(attachment, target, self._state.of_volume(target.volume_id)):
+        if await self._is_kept(attachment, target):
             return await self._leave(attachment, target)
         # DetachVolume's reply tells the name too, but may be lost, or was an earlier process's.
         self._ec2.devices.leaving(target.instance_id, target.volume_id, attachment.device)
@@ -199,6 +199,14 @@ class Detacher:
             seen.on(target.instance_id) if seen is not None else None,
         ):
             raise NoLongerWantedError
+
+    async def _is_kept(self, attachment: Attachment, target: Target) -> bool:
+        """See ``detach_rules.is_kept``; a cache may show one that is gone, and is not enough."""
+        of_volume = self._state.of_volume
+        if not rules.is_kept(attachment, target, of_volume(target.volume_id)):
+            return False
+        await self._caches.certain(self._caches.attachments)
+        return rules.is_kept(attachment, target, of_volume(target.volume_id))
 
     async def _leave(self, attachment: Attachment, target: Target) -> Settled:
         """Let go of the object alone; see ``detach_rules.is_kept``."""

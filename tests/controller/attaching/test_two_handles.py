@@ -45,6 +45,23 @@ def test_the_disk_stays_for_the_one_that_is_left_and_goes_with_it():
     in_attach_world(story)
 
 
+def test_the_disk_goes_if_only_an_old_cache_shows_the_other_one():
+    async def story(world: AttachWorld) -> None:
+        ours, theirs = await both(world)
+
+        async def caught_up(*_: object) -> None:
+            if theirs not in world.gone_at:
+                world.remove_by_force(theirs)
+
+        world.caches.certain = caught_up  # type: ignore[method-assign]
+        world.delete(ours)
+        await asyncio.sleep(60)
+
+        assert "DetachVolume" in world.cloud.actions()
+
+    in_attach_world(story)
+
+
 def test_the_disk_goes_if_both_end_at_the_same_time():
     async def story(world: AttachWorld) -> None:
         ours, theirs = await both(world)
