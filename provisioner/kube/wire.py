@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
-from types import NoneType
-from typing import Any, Generic, get_args
+from types import NoneType, UnionType
+from typing import Any, Generic, Union, get_args, get_origin
 
 import msgspec
 import structlog
@@ -283,16 +283,22 @@ class _Plan:
 def _plan_of(kind: type[msgspec.Struct]) -> _Plan:
     named, texts, structs, parts = [], [], [], []
     for field in fields(kind):
-        types = {field.type, *get_args(field.type)} - {NoneType}
+        types = _either(field.type)
         if field.name in _OWN:
             named += [field.name] if (kind, field.name) in _NAMED_ELSEWHERE else []
-        elif types <= {str, str | None}:
+        elif types == {str}:
             texts.append(field.name)
         elif any(_is_struct(each) and _has_own(each) for each in types):
             structs.append(field.name)
         elif not types & {bool, int, float, datetime}:
             parts.append(field.name)
     return _Plan(tuple(named), tuple(texts), tuple(structs), tuple(parts))
+
+
+def _either(found: Any) -> set[Any]:
+    """The types of a field that may be one of several; those within a list are none of them."""
+    is_union = get_origin(found) in (Union, UnionType)
+    return {*(get_args(found) if is_union else (found,))} - {NoneType}
 
 
 def _has_own(kind: type[msgspec.Struct]) -> bool:

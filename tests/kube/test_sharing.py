@@ -1,14 +1,16 @@
 from typing import Any
 
 import msgspec
+import pytest
 
-from provisioner.kube import wire
+from provisioner.kube import resources, wire
 from provisioner.kube.resources import (
     ATTACHMENTS,
     CLAIMS,
     LABELLED_CLAIMS,
     NODES,
     PERSISTENT_VOLUMES,
+    VOLUME_MOVES,
     Resource,
 )
 from provisioner.kube.store import Store
@@ -16,6 +18,9 @@ from provisioner.model.attachment import Attachment
 from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume_move import VolumeMove
+
+EVERY_RESOURCE = [each for each in vars(resources).values() if isinstance(each, Resource)]
 
 
 def a_pv(name: str, **annotations: str) -> bytes:
@@ -44,6 +49,26 @@ def test_sharing_changes_no_value() -> None:
         a_pv("four", long="x" * 5000),
     ):
         assert decoded(data) == msgspec.json.decode(data, type=PersistentVolume)
+
+
+def test_lists_of_what_has_names_of_its_own_are_left_or_shared_as_a_whole() -> None:
+    owners = [{"kind": "StatefulSet", "name": f"db-{n}", "uid": f"uid-{n}"} for n in range(2)]
+    for status in ({}, {"consumers": owners}, {"consumers": owners, "claim": "x" * 5000}):
+        data = msgspec.json.encode({"metadata": {"name": "to-b"}, "status": status})
+
+        assert wire.decode_object(VOLUME_MOVES, data) == msgspec.json.decode(data, type=VolumeMove)
+
+
+@pytest.mark.parametrize("resource", EVERY_RESOURCE, ids=lambda resource: resource.plural)
+def test_only_a_struct_is_entered(resource: Resource[Any]) -> None:
+    entered = [resource.type]
+    for kind in entered:
+        plan = wire._plan_of(kind)
+        for field in msgspec.structs.fields(kind):
+            if field.name in plan.structs:
+                found = wire._either(field.type)
+                assert all(map(wire._is_struct, found)), field
+                entered += found - {*entered}
 
 
 def test_what_an_attachment_of_an_inline_volume_lacks_it_lacks_after_sharing() -> None:
