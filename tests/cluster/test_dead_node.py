@@ -151,5 +151,9 @@ async def test_the_taint_goes_when_the_name_is_another_instances(place: Place):
         await registers_as(place, instance, other)
 
         await is_taken_back(place, instance)
-        events = await place.events(instance.private_dns_name, namespace="default")
-        assert other.instance_id in events[-1]["message"]
+
+        async def told() -> bool:
+            events = await place.events(instance.private_dns_name, namespace="default")
+            return other.instance_id in events[-1]["message"]
+
+        await place.cluster.until("the last event names the other instance", told)
