@@ -18,7 +18,7 @@ import logging
 import resource
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -316,13 +316,13 @@ def _tell(name: str, cpu_s: float) -> float:
     return resident_mib
 
 
-def main() -> None:
-    """Run it."""
+def run(measured: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
+    """Measure something of the cluster that the command line describes."""
     share_heaps()  # as the product does when it connects
     numbers = [int(text) for text in sys.argv[1:]] or [100_000, 10_000, 60_000]
     with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(measure(Cluster(*numbers)))
+        runner.run(measured(Cluster(*numbers)))
 
 
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -9,16 +9,14 @@ The API server answers at once, as in ``large.py``.
 
 import asyncio
 import logging
-import sys
 import time
 from typing import TYPE_CHECKING, cast
 
 import click
 import structlog
 
-from provisioner.ec2.calls import share_heaps
 from provisioner.model.driver import EBS_DRIVER
-from tests.bench.large import Cluster, MeasuredLoop
+from tests.bench.large import Cluster, run
 from tests.bench.processes import memory_mib
 from webhook.metrics import WebhookMetrics
 from webhook.reviews.caches import Caches
@@ -45,13 +43,5 @@ def _tell(name: str, cpu_s: float) -> None:
     click.echo(f"{name:12} {cpu_s:5.1f} CPU-s, {resident_mib:.0f} MiB, at most {peak_mib:.0f}")
 
 
-def main() -> None:
-    """Run it."""
-    share_heaps()  # as the product does when it connects
-    numbers = [int(text) for text in sys.argv[1:]] or [100_000, 10_000, 60_000]
-    with asyncio.Runner(loop_factory=MeasuredLoop) as runner:
-        runner.run(measure(Cluster(*numbers)))
-
-
 if __name__ == "__main__":
-    main()
+    run(measure)

@@ -81,7 +81,7 @@ async def until_ready(url: str) -> float:
                     if reply.ok:
                         return time.monotonic() - began_s
             except aiohttp.ClientError:
-                pass
+                pass  # it does not listen yet
             await asyncio.sleep(_LOOK_S)
 
 

@@ -61,7 +61,7 @@ def test_lists_of_what_has_names_of_its_own_are_left_or_shared_as_a_whole() -> N
 
 @pytest.mark.parametrize("resource", EVERY_RESOURCE, ids=lambda resource: resource.plural)
 def test_only_a_struct_is_entered(resource: Resource[Any]) -> None:
-    entered = [resource.type]
+    entered: list[Any] = [resource.type]
     for kind in entered:
         plan = wire._plan_of(kind)
         for field in msgspec.structs.fields(kind):

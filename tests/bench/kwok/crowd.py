@@ -427,7 +427,7 @@ class Crowd:
                     if refusal.status != _BUSY and refusal.status < 500:
                         raise
                 except (aiohttp.ClientError, TimeoutError):
-                    pass
+                    pass  # the API server is away for a while: that is one of the troubles
                 await asyncio.sleep(self._choice.uniform(_RETRY_S / 2, _RETRY_S))
 
 

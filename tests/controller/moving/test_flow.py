@@ -430,6 +430,22 @@ async def test_of_many_moves_a_few_start_at_a_time_and_take_their_snapshots_befo
     assert starting.order.index(Phase.SNAPSHOTTING) <= 2 * _MOST_STARTING + 1
 
 
+async def test_a_move_that_is_aborted_does_not_wait_for_those_that_start():
+    starting = Starting(2)
+    mover = a_mover_of(starting)
+    mover._starting = asyncio.Semaphore(0)
+    asked = starting.moves["0"]
+    aborted = structs.replace(asked, spec=structs.replace(asked.spec, abort=True))
+    starting.moves["0"] = aborted
+
+    waits = asyncio.create_task(mover.reconcile("1"))
+    await mover.reconcile("0")
+
+    assert starting.order
+    assert not waits.done()
+    waits.cancel()
+
+
 @pytest.mark.parametrize(
     ("wanted", "used", "held"), [(False, False, [OLD_PV]), (True, False, []), (False, True, [])]
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -64,11 +65,9 @@ class Process:
 
     async def fit(self) -> str:
         """Why it is not, after a while; "" if it is."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(1):
                 await self.aws_access.granted()
-        except TimeoutError:
-            pass
         return self.aws_access.why_not
 
 
