@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 
 import pytest
@@ -23,7 +22,7 @@ def background(pytestconfig: pytest.Config) -> Iterator[Background]:
 
 async def test_the_whole_story_is_told_with_the_rights_of_the_manifests(background: Background):
     sandbox = await installed(background)
-    console = Console(file=io.StringIO(), width=200)
+    console = Console(width=200)  # pytest shows what was told if a step is not seen
     probes = await background.call(sandbox.start_controller())
     await background.call(sandbox.elected(probes))
     await background.call(sandbox.start_webhook())

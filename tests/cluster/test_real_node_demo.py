@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import re
 from typing import Any
 
@@ -22,7 +21,7 @@ pytestmark = NEEDS_A_REAL_NODE
 
 
 async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = Console(file=io.StringIO(), width=1000)
+    console = Console(record=True, width=1000)  # pytest shows what was told if a step is not seen
     start = Sandbox.start
     quick = {"nodes": 3, "zones": 3, "latency": "none", "throttle": "none", "webhook": False}
 
@@ -36,8 +35,7 @@ async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.Mo
 
     await demo.tell(console)
 
-    assert isinstance(console.file, io.StringIO)
-    said = console.file.getvalue()
+    said = console.export_text()
     _, _, moved, grown, refused, killed, elsewhere, ended = re.split(r"\n\d\. ", said)
     assert "storageclass.storage.k8s.io/gp2 unchanged\n" in moved
     assert "persistentvolumeclaim/ebs-standard-30g created\n" in moved
