@@ -29,7 +29,7 @@ from tests.bench.kwok.crowd import Crowd
 from tests.bench.kwok.ec2 import Wanted
 from tests.bench.kwok.keeper import Kept
 from tests.bench.kwok.life_rules import Life
-from tests.bench.kwok.report import Found, Sample, Told
+from tests.bench.kwok.report import Found, Looks, Sample, Told
 from tests.bench.kwok.standing_pods import Populated
 from tests.bench.kwok.trouble_rules import CALM, RECOVERED_WITHIN_S, Trouble, troubles
 from tests.bench.scale import command_line
@@ -258,23 +258,24 @@ class _Run:
                 return
         raise SandboxError(f"not settled: {used:.2f} of a core, {patched} patches of nodes")
 
-    async def _leader(self) -> tuple[Kept | None, float]:
-        """Who leads, and how many keys are in its queues."""
+    async def _leader(self) -> tuple[Kept | None, dict[str, float]]:
+        """Who leads, and its metrics."""
         for each in self._controllers:
             found = await each.metrics()
             if found.get("leader"):
-                return each, found.get("queue_depth", 0.0)
-        return None, 0.0
+                return each, found
+        return None, {}
 
     async def _sample(self) -> None:
         told_s = 0.0
         while True:
-            leader, depth = await self._leader()
+            leader, told = await self._leader()
             at_s = time.monotonic() - self._began_s
             name = f"{leader.name} {leader.starts}" if leader else ""
             rss_mib = leader.rss_mib() if leader else 0.0
             waiting, late = len(self._crowd.waiting()), self._crowd.late()
-            sample = Sample(at_s, name, rss_mib, depth, waiting, late)
+            depth, watched = told.get("queue_depth", 0.0), round(told.get("in_transition", 0.0))
+            sample = Sample(at_s, name, rss_mib, depth, waiting, late, watched)
             self.found.samples.append(sample)
             for each in self._controllers:
                 each.cpu_s()
@@ -298,16 +299,17 @@ class _Run:
         return not self.found.troubles or at_s > ended_s + RECOVERED_WITHIN_S
 
     async def _look(self) -> None:
-        """How often volumes are looked at, in the busiest half minute."""
-        before = -1
+        """How often volumes are looked at, in the half minute that is most above the limit."""
+        before, seen, samples = -1, 0, self.found.samples
         while True:
             counts = await asyncio.to_thread(self._made.ec2.counts)
             told = await asyncio.to_thread(ec2.inventories, self._made.ec2.endpoint)
-            looks = counts.get("DescribeVolumes", 0) - told
+            now = counts.get("DescribeVolumes", 0) - told
             if before >= 0:
-                rate = (looks - before) / _LOOKS_S
-                self.found.busiest_looks = max(self.found.busiest_looks, rate)
-            before = looks
+                most = max((each.in_transition for each in samples[seen:]), default=0)
+                looks = Looks((now - before) / _LOOKS_S, most)
+                self.found.looks = max(self.found.looks, looks, key=lambda each: each.above_limit)
+            before, seen = now, len(samples)
             await asyncio.sleep(_LOOKS_S)
 
     # Troubles -------------------------------------------------------------------------------------
@@ -376,7 +378,8 @@ class _Run:
         while True:
             self.found.rested_s = time.monotonic() - began_s
             waiting = crowd.waiting()
-            _, self.found.queue_depth = await self._leader()
+            _, told = await self._leader()
+            self.found.queue_depth = told.get("queue_depth", 0.0)
             is_over = self.found.rested_s > _RESTS_WITHIN_S
             if is_over or not (waiting or crowd.is_busy or self.found.queue_depth):
                 there = await asyncio.to_thread(ec2.there, self._made.ec2.endpoint)

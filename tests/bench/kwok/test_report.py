@@ -1,6 +1,6 @@
 """What a run came to: which goals it missed, and what the table says."""
 
-from tests.bench.kwok.report import Found, Sample, Told, markdown, memory, missed
+from tests.bench.kwok.report import Found, Looks, Sample, Told, markdown, memory, missed
 
 
 def found(**changes: object) -> Found:
@@ -25,7 +25,10 @@ def test_each_goal_that_is_missed_is_told():
     ]
     assert missed(found(throttled={"CreateVolume": 5})) == []
     assert missed(found(throttled={"CreateVolume": 6})) == ["6 of 250 calls were throttled"]
-    assert missed(found(busiest_looks=3.2)) == ["3.2 DescribeVolumes a second"]
+    assert missed(found(looks=Looks(3.2, 500))) == [
+        "3.2 DescribeVolumes a second, with 500 things in transition"
+    ]
+    assert missed(found(looks=Looks(5.0, 2001))) == []
     assert missed(found(late_in_calm=2)) == ["in calm, 2 waited for more than a minute"]
     assert missed(found(queue_depth=4.0)) == ["at rest, 4 keys are in queues"]
     slow = [Told("outage", 50.0, recovered_s=121.0), Told("leader killed", 9.0, recovered_s=120.0)]
