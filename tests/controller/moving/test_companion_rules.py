@@ -250,10 +250,10 @@ def test_pods_do_not_stop_longer_once_another_one_has_failed(phase: str):
 
     for failed in (of_logs("Aborting"), of_logs("Aborted"), of_logs("Snapshotting", abort=True)):
         assert isinstance(rules.undone(mine, [logs(failed)]), Undo)
-        assert not rules.go_on(mine, [failed])
+        assert not rules.go_on(mine, [logs(failed)])
     for going in (of_logs("Held"), of_logs("Swapping"), of_logs("Cleaning")):
         assert rules.undone(mine, [logs(going)]) is None
-        assert rules.go_on(mine, [going])
+        assert rules.go_on(mine, [logs(going)])
     assert rules.undone(mine, [logs(zone=THERE)]) is None
 
 

@@ -151,10 +151,9 @@ def undone(move: VolumeMove, companions: Iterable[Companion]) -> Undo | None:
     return found if isinstance(found, Undo) else None
 
 
-def go_on(move: VolumeMove, others: Iterable[VolumeMove]) -> bool:
-    """Whether each of those that it is moved with has a move under way, by what is known."""
-    going = {e.spec.claim_name for e in others if e.is_under_way and _name_each_other(move, e)}
-    return going.issuperset(move.spec.moved_with)
+def go_on(move: VolumeMove, companions: Iterable[Companion]) -> bool:
+    """Whether each of them has a move under way: then no rule asks where its claim is now."""
+    return all(_partner(move, each) is not None for each in companions)
 
 
 def is_led(move: VolumeMove, companions: Iterable[Companion]) -> bool:
