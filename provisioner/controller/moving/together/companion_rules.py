@@ -227,8 +227,9 @@ def _has_failed_since(move: VolumeMove, companion: Companion) -> bool:
     if _partner(move, companion) is not None or _is_there(move, companion):
         return False
     last, created_at = _last_ended(move, companion), move.metadata.creation_timestamp
-    ended_at = last.told.phase_since if last is not None else ""
-    return bool(ended_at and created_at) and datetime.fromisoformat(ended_at) >= created_at
+    if last is None or not last.told.phase_since or created_at is None:
+        return False
+    return datetime.fromisoformat(last.told.phase_since) >= created_at
 
 
 def _has_turned_back(move: VolumeMove, leader: Companion) -> bool:
