@@ -22,6 +22,7 @@ from provisioner.kube.events import Regarding
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import Later, Next
+from provisioner.model.ebs_snapshot import EbsSnapshot
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.persistent_volume import PersistentVolume
@@ -169,6 +170,16 @@ class MoveVolumes:
         move = self._caches.move(claim.uid)
         about = move if move is not None else claim
         return Regarding.of(about, KIND, API_VERSION)
+
+
+def grown(move: VolumeMove, snapshot: EbsSnapshot) -> dict[str, Any]:
+    """What of the frozen request is another, as the old volume was grown after the plan.
+
+    EC2 makes no volume that is smaller than its snapshot. The rest of the request stays.
+    """
+    if request_of(move, snapshot.snapshot_id).size_gib >= snapshot.size_gib:
+        return {}
+    return {"request": {"size_gib": snapshot.size_gib}}
 
 
 def request_of(move: VolumeMove, snapshot_id: str) -> CreateRequest:

@@ -14,9 +14,11 @@ from msgspec import structs
 from provisioner.controller.moving.flow import _MOST_STARTING, Mover
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.pods.consumer_rules import GiveUp
+from provisioner.ec2.watcher import Sighting
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
+from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
@@ -312,6 +314,26 @@ async def test_a_move_is_undone_in_any_phase_once_one_that_goes_with_it_has_fail
     (written,) = record.written
     assert written["phase"] is Phase.ABORTING
     assert written["message"] == "claim logs is not moved"
+
+
+@pytest.mark.parametrize(("size_gib", "asks"), [(4, {}), (8, {"request": {"size_gib": 8}})])
+async def test_a_volume_that_was_grown_since_the_plan_gets_a_copy_of_its_size(
+    size_gib: int, asks: dict[str, Any]
+):
+    """EC2 makes no volume that is smaller than its snapshot, and pods would wait for ever."""
+    mover, record = a_mover(a_pv("Bound", **HELD))
+    record.found = a_claim()
+    taken = EbsSnapshot("snap-1", "vol-1", SnapshotState.COMPLETED, size_gib)
+    mover._snapshots = SimpleNamespace(  # type: ignore[assignment]
+        follow=lambda *_: Sighting(taken, 0.0), leave=lambda _: None
+    )
+    mover._volumes = SimpleNamespace(begin=lambda _: None)  # type: ignore[assignment]
+    move = in_phase(a_done_move(keeps=False), "Snapshotting", request=REQUEST, snapshot="snap-1")
+
+    assert await mover._take_snapshot(move) == AGAIN
+
+    (written,) = record.written
+    assert written == {"phase": "Creating", "message": "", "progressPercent": 100} | asks
 
 
 # -- what is known, and what is read
