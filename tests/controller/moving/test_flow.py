@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
-from tests.builders import DRIVER
+from tests.builders import DRIVER, a_volume
 from tests.controller.move_record import (
     OLD_PV,
     PAST,
@@ -334,6 +335,34 @@ async def test_a_volume_that_was_grown_since_the_plan_gets_a_copy_of_its_size(
 
     (written,) = record.written
     assert written == {"phase": "Creating", "message": "", "progressPercent": 100} | asks
+
+
+async def test_a_new_volume_that_is_not_as_planned_is_given_to_no_claim():
+    mover, record = a_mover(a_pv("Bound", **HELD))
+    record.found, record.new = a_claim(), a_pv("Available")
+    made = replace(a_volume(), zone="us-east-1c")
+    mover._volumes = SimpleNamespace(  # type: ignore[assignment]
+        is_under_way=lambda _: False, shown=lambda *_: made
+    )
+    move = in_phase(a_done_move(keeps=False), "Creating", request=REQUEST)
+
+    assert await mover._create(move) == AGAIN
+
+    (written,) = record.written
+    assert written["phase"] is Phase.ABORTING
+    assert "is in us-east-1c instead of us-east-1b" in written["message"]
+
+
+async def test_a_move_of_another_driver_is_left_to_its_controller():
+    mover, record = a_mover(a_pv("Bound"))
+    move = in_phase(a_done_move(keeps=False), "Creating")
+    source = structs.replace(move.source, driver="ebs.example.com")
+    spec = structs.replace(move.spec, abort=True)
+
+    status = structs.replace(move.told, source=source)
+    assert await mover._pass(structs.replace(move, spec=spec, status=status)) == SETTLED
+
+    assert record.written == []
 
 
 # -- what is known, and what is read
