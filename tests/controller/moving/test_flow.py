@@ -22,7 +22,7 @@ from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import HELD_FOR_MOVE
-from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
 from tests.builders import DRIVER, a_volume
 from tests.controller.move_record import (
@@ -351,6 +351,32 @@ async def test_a_new_volume_that_is_not_as_planned_is_given_to_no_claim():
     (written,) = record.written
     assert written["phase"] is Phase.ABORTING
     assert "is in us-east-1c instead of us-east-1b" in written["message"]
+
+
+async def test_who_else_may_write_to_a_volume_that_stays_is_seen():
+    """By another object of it, or by another attacher since the hold."""
+    old = a_pv("Bound", **HELD)
+    marked = structs.replace(old.metadata, finalizers=[finalizer_of_attacher(DRIVER)])
+    old, mover = structs.replace(old, metadata=marked), a_mover(None)[0]
+    new, other = (
+        structs.replace(old, metadata=structs.replace(old.metadata, name=name))
+        for name in ("pvc-move-uid", "by-hand")
+    )
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    named = SimpleNamespace(keyed=lambda *_: [old, new, other])
+    unattached = SimpleNamespace(keyed=lambda *_: [])
+    mover._caches = SimpleNamespace(  # type: ignore[assignment]
+        certain=nothing, persistent_volumes=named, attachments=unattached
+    )
+    reads = SimpleNamespace(volume=nothing)
+    mover._services = SimpleNamespace(volume_reads=reads)  # type: ignore[assignment]
+
+    seen = await mover._in_use(a_done_move(keeps=True), old)
+
+    assert (seen.held, seen.touched, set(seen.namesakes)) == (True, True, {"by-hand"})
 
 
 async def test_a_move_of_another_driver_is_left_to_its_controller():
