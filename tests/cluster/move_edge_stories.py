@@ -543,7 +543,7 @@ class ClaimGrownBefore(ClaimGrown):
         await asyncio.to_thread(grow, VolumeId=self.volume_id, Size=self.SIZE_GIB)
 
         async def is_grown() -> bool:
-            return (await self.volumes())[self.volume_id]["Size"] == self.SIZE_GIB
+            return bool((await self.volumes())[self.volume_id]["Size"] == self.SIZE_GIB)
 
         await self.until("EC2 shows the old volume grown", is_grown)
 

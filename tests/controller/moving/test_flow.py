@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,16 +14,14 @@ from msgspec import structs
 from provisioner.controller.moving.flow import _MOST_STARTING, Mover
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.pods.consumer_rules import GiveUp
-from provisioner.ec2.watcher import Sighting
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
-from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.names import HELD_FOR_MOVE
-from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
-from tests.builders import DRIVER, a_volume
+from tests.builders import DRIVER
 from tests.controller.move_record import (
     OLD_PV,
     PAST,
@@ -315,80 +312,6 @@ async def test_a_move_is_undone_in_any_phase_once_one_that_goes_with_it_has_fail
     (written,) = record.written
     assert written["phase"] is Phase.ABORTING
     assert written["message"] == "claim logs is not moved"
-
-
-@pytest.mark.parametrize(("size_gib", "asks"), [(4, {}), (8, {"request": {"size_gib": 8}})])
-async def test_a_volume_that_was_grown_since_the_plan_gets_a_copy_of_its_size(
-    size_gib: int, asks: dict[str, Any]
-):
-    """EC2 makes no volume that is smaller than its snapshot, and pods would wait for ever."""
-    mover, record = a_mover(a_pv("Bound", **HELD))
-    record.found = a_claim()
-    taken = EbsSnapshot("snap-1", "vol-1", SnapshotState.COMPLETED, size_gib)
-    mover._snapshots = SimpleNamespace(  # type: ignore[assignment]
-        follow=lambda *_: Sighting(taken, 0.0), leave=lambda _: None
-    )
-    mover._volumes = SimpleNamespace(begin=lambda _: None)  # type: ignore[assignment]
-    move = in_phase(a_done_move(keeps=False), "Snapshotting", request=REQUEST, snapshot="snap-1")
-
-    assert await mover._take_snapshot(move) == AGAIN
-
-    (written,) = record.written
-    assert written == {"phase": "Creating", "message": "", "progressPercent": 100} | asks
-
-
-async def test_a_new_volume_that_is_not_as_planned_is_given_to_no_claim():
-    mover, record = a_mover(a_pv("Bound", **HELD))
-    record.found, record.new = a_claim(), a_pv("Available")
-    made = replace(a_volume(), zone="us-east-1c")
-    mover._volumes = SimpleNamespace(  # type: ignore[assignment]
-        is_under_way=lambda _: False, shown=lambda *_: made
-    )
-    move = in_phase(a_done_move(keeps=False), "Creating", request=REQUEST)
-
-    assert await mover._create(move) == AGAIN
-
-    (written,) = record.written
-    assert written["phase"] is Phase.ABORTING
-    assert "is in us-east-1c instead of us-east-1b" in written["message"]
-
-
-async def test_who_else_may_write_to_a_volume_that_stays_is_seen():
-    """By another object of it, or by another attacher since the hold."""
-    old = a_pv("Bound", **HELD)
-    marked = structs.replace(old.metadata, finalizers=[finalizer_of_attacher(DRIVER)])
-    old, mover = structs.replace(old, metadata=marked), a_mover(None)[0]
-    new, other = (
-        structs.replace(old, metadata=structs.replace(old.metadata, name=name))
-        for name in ("pvc-move-uid", "by-hand")
-    )
-
-    async def nothing(*_: Any) -> None:
-        pass
-
-    named = SimpleNamespace(keyed=lambda *_: [old, new, other])
-    unattached = SimpleNamespace(keyed=lambda *_: [])
-    mover._caches = SimpleNamespace(  # type: ignore[assignment]
-        certain=nothing, persistent_volumes=named, attachments=unattached
-    )
-    reads = SimpleNamespace(volume=nothing)
-    mover._services = SimpleNamespace(volume_reads=reads)  # type: ignore[assignment]
-
-    seen = await mover._in_use(a_done_move(keeps=True), old)
-
-    assert (seen.held, seen.touched, set(seen.namesakes)) == (True, True, {"by-hand"})
-
-
-async def test_a_move_of_another_driver_is_left_to_its_controller():
-    mover, record = a_mover(a_pv("Bound"))
-    move = in_phase(a_done_move(keeps=False), "Creating")
-    source = structs.replace(move.source, driver="ebs.example.com")
-    spec = structs.replace(move.spec, abort=True)
-
-    status = structs.replace(move.told, source=source)
-    assert await mover._pass(structs.replace(move, spec=spec, status=status)) == SETTLED
-
-    assert record.written == []
 
 
 # -- what is known, and what is read
