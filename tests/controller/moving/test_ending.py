@@ -11,13 +11,14 @@ from msgspec import structs
 
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.phase_rules import Await
-from provisioner.model.decision import AGAIN, Later
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import MoveKept, MovePlan, MoveTarget, Phase, VolumeMove
 from tests.builders import DRIVER
 from tests.controller.move_record import (
     OLD_PV,
+    PAST,
     FakeCompanions,
     FakeOwner,
     FakeRecord,
@@ -50,6 +51,23 @@ async def test_the_old_volume_of_a_copy_gets_its_policy_back_once_it_is_released
 
     assert record.policies == ["Delete"]
     assert record.written[-1]["sourceKeptUntil"] == ""
+
+
+async def test_who_deletes_a_move_before_its_end_keeps_the_old_volume_and_waits_for_nothing():
+    ending, record = an_ending(a_pv("Released"))
+    released: list[str] = []
+
+    async def release(move: VolumeMove) -> Next:
+        released.append(move.name)
+        return SETTLED
+
+    ending.release = release  # type: ignore[method-assign]
+    move = a_done_move(keeps=False)
+    meta = structs.replace(move.metadata, deletion_timestamp=PAST)
+
+    assert await ending.keep_source(structs.replace(move, metadata=meta)) == SETTLED
+
+    assert (released, record.policies, record.written) == (["to-b"], [], [])
 
 
 def a_cleaning(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:

@@ -71,6 +71,16 @@ async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volume
     assert (record.policies, record.removed) == ([], [])
 
 
+async def test_an_old_volume_whose_policy_somebody_has_set_back_has_retain_before_the_swap():
+    """What a cache shows as Retain may be Delete by now: the claim's end would delete it."""
+    swapping, record = a_swapping(a_pv("Bound", "Delete", **HELD))
+    record.found = a_claim()
+
+    await swapping.begin(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
+
+    assert record.retained == ["Delete"]
+
+
 def seen_after_retain(record: FakeRecord) -> list[list[str]]:
     """What had Retain each time the claim was read, and that nothing was written before."""
     seen: list[list[str]] = []
