@@ -74,9 +74,10 @@ class Takeover:
             self.begin(claims, from_stranger=True, ended_s_ago=ended_s_ago)
             return
         lasted_s = epoch.lasted_s(datetime.now(UTC))
-        for claim in claims:
-            older = epoch.may_predate(claim.metadata.creation_timestamp)
-            self.begin([claim], from_stranger=older, ended_s_ago=lasted_s)
+        unbound = [claim for claim in claims if not claim.spec.volume_name]
+        older = [each for each in unbound if epoch.may_predate(each.metadata.creation_timestamp)]
+        self.begin(unbound, from_stranger=False, ended_s_ago=lasted_s)
+        self.begin(older, from_stranger=True, ended_s_ago=lasted_s)
 
     def is_in_doubt(self, claim: Claim) -> bool:
         """Whether another controller may have begun a volume for it, in whatever zone."""
