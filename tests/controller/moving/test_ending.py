@@ -14,7 +14,14 @@ from provisioner.controller.moving.phase_rules import Await
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume_move import MoveKept, MovePlan, MoveTarget, Phase, VolumeMove
+from provisioner.model.volume_move import (
+    MoveConsumer,
+    MoveKept,
+    MovePlan,
+    MoveTarget,
+    Phase,
+    VolumeMove,
+)
 from tests.builders import DRIVER
 from tests.controller.move_record import (
     OLD_PV,
@@ -68,6 +75,21 @@ async def test_who_deletes_a_move_before_its_end_keeps_the_old_volume_and_waits_
     assert await ending.keep_source(structs.replace(move, metadata=meta)) == SETTLED
 
     assert (released, record.policies, record.written) == (["to-b"], [], [])
+
+
+async def test_a_move_is_not_undone_before_its_owners_have_their_replicas_back():
+    """A request to scale one down may still be under way, and nobody would scale it back."""
+    ending, record = an_ending(a_pv("Bound"))
+    owner = FakeOwner(record)
+    ending._consumers = owner
+    web = MoveConsumer(
+        kind="StatefulSet", name="web", uid="w", replicas=3, generation=owner.generation, times=1
+    )
+    move = in_phase(a_done_move(keeps=True), "Aborting", consumers=[web], undone_from="Held")
+    since = structs.replace(move.told, phase_since=datetime.now(UTC).isoformat())
+
+    assert isinstance(await ending.undo(structs.replace(move, status=since)), Later)
+    assert record.written == []
 
 
 def a_cleaning(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:

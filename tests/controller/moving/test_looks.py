@@ -13,7 +13,7 @@ from provisioner.controller.moving.phase_rules import GoOn, InUse, Use
 from provisioner.ec2.watcher import Sighting
 from provisioner.model.decision import AGAIN, SETTLED
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
-from provisioner.model.persistent_volume import finalizer_of_attacher
+from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume_move import Phase, VolumeMove
 from tests.builders import DRIVER, a_volume
 from tests.controller.move_record import a_claim, a_done_move, a_pv, in_phase
@@ -89,11 +89,11 @@ async def test_a_copy_is_thrown_away_if_a_pod_has_the_old_volume_once_it_is_comp
     async def copied(_: VolumeMove) -> GoOn:
         return GoOn()
 
-    async def used(*_: Any) -> InUse:
+    async def used(_: VolumeMove, __: PersistentVolume) -> InUse:
         return InUse(held=True, uses=[Use("web-0")], nodes=[], volume=a_volume())
 
     mover._copier = SimpleNamespace(advance=copied)  # type: ignore[assignment]
-    mover._in_use = used  # type: ignore[method-assign]
+    mover._in_use = used  # type: ignore[method-assign,assignment]
 
     assert await mover._copy(in_phase(a_done_move(keeps=False), "Copying")) == AGAIN
 
