@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import structlog
 
 from provisioner import clock
 from provisioner.classes import storage_class_rules
@@ -23,7 +24,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import Later, Next
 from provisioner.model.ebs_snapshot import EbsSnapshot
-from provisioner.model.errors import Reason, StorageError
+from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
@@ -32,6 +33,8 @@ from provisioner.model.volume_move import ABORTABLE, API_VERSION, KIND, VolumeMo
 
 _GONE_SOON_S = 1.0
 _GONE = (VolumeState.DELETING, VolumeState.DELETED)
+
+log = structlog.get_logger(__name__)
 
 
 class MoveVolumes:
@@ -140,10 +143,16 @@ class MoveVolumes:
         return Later(LOOK_AGAIN_S)
 
     async def _delete(self, volume_id: str) -> bool:
-        """Whether there was such a volume."""
-        return await self._volumes.delete(
-            volume_id, gate=lambda: self._caches.nobody_names(volume_id)
-        )
+        """Whether there was such a volume; one that another object names by now is its own."""
+        try:
+            return await self._volumes.delete(
+                volume_id, gate=lambda: self._caches.nobody_names(volume_id)
+            )
+        except KubeError as error:
+            if error.reason is not Reason.CONFLICT:
+                raise
+            log.warning("the volume of an undone move is kept", why=error.message)
+            return True
 
     def _is_going(self, uid: str) -> bool:
         move = self._caches.move(uid)
