@@ -212,7 +212,7 @@ async def test_a_volume_that_another_move_goes_back_to_is_not_let_go(held_for: s
     assert (record.policies, record.written) == ([], [])
 
 
-@pytest.mark.parametrize("old", [None, a_pv("Bound")])
+@pytest.mark.parametrize("old", [None, a_pv("Bound"), a_pv("Released")])
 async def test_an_old_volume_that_is_not_kept_any_more_is_left_as_it_is(old: Any):
     if old is not None:
         holder = msgspec.structs.replace(old.spec.claim_ref, uid="another")

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
+import msgspec
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving.phase_rules import GoOn, InUse, Use
+from provisioner.controller.moving.phase_rules import GoOn, Hold, InUse, Use, next_held_step
+from provisioner.controller.moving.pods.consumers import Consumers
 from provisioner.ec2.watcher import Sighting
 from provisioner.model.decision import AGAIN, SETTLED
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
-from provisioner.model.volume_move import Phase, VolumeMove
+from provisioner.model.volume_move import MoveConsumer, Phase, VolumeMove
+from provisioner.model.workload import Workload
 from tests.builders import DRIVER, a_volume
 from tests.controller.move_record import a_claim, a_done_move, a_pv, in_phase
 from tests.controller.moving.test_flow import HELD, REQUEST, a_mover
@@ -100,6 +103,32 @@ async def test_a_copy_is_thrown_away_if_a_pod_has_the_old_volume_once_it_is_comp
     (written,) = record.written
     assert written["phase"] is Phase.ABORTING
     assert "the copy is thrown away" in written["message"]
+
+
+def test_a_volume_that_another_attacher_has_touched_since_its_hold_is_held_anew():
+    """So that the snapshot comes after what was written."""
+    free = InUse(held=True, uses=[], nodes=[], volume=a_volume())
+    move = a_done_move(keeps=False)
+
+    assert next_held_step(move, free) == GoOn()
+    assert next_held_step(move, replace(free, touched=True)) == Hold()
+
+
+async def test_an_owner_is_scaled_only_in_the_version_that_was_read():
+    bodies: list[Any] = []
+
+    async def patch(_: Any, __: str, body: Any, **___: Any) -> None:
+        bodies.append(body)
+
+    consumers = Consumers(cast("Any", SimpleNamespace(client=SimpleNamespace(patch=patch))), None)  # type: ignore[arg-type]
+    meta = {"name": "web", "namespace": "shop", "uid": "w", "resourceVersion": "8"}
+    seen = msgspec.convert({"metadata": meta, "spec": {"replicas": 3}}, Workload)
+
+    for kind in ("StatefulSet", "Deployment", "ReplicaSet"):
+        await consumers._scale(MoveConsumer(kind=kind, name="web", uid="w"), seen, 1)
+
+    exactly = {"metadata": {"uid": "w", "resourceVersion": "8"}, "spec": {"replicas": 1}}
+    assert bodies == [exactly] * 3
 
 
 async def test_a_move_of_another_driver_is_left_to_its_controller():
