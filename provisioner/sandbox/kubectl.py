@@ -11,7 +11,7 @@ from provisioner.sandbox import processes
 from provisioner.sandbox.control_plane import ControlPlane
 from provisioner.sandbox.errors import SandboxError
 
-TIMEOUT_S = 60.0
+TIMEOUT_S = 120.0  # a kubectl plugin was seen to need more than 60 s at load 25 on 2 cores
 
 
 async def run(

@@ -23,7 +23,7 @@ from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.up import Sandbox
 
-STEP_TIMEOUT_S = 60.0
+STEP_TIMEOUT_S = 120.0
 FOLLOW_TIMEOUT_S = 120.0
 _POLL_S = 0.1
 

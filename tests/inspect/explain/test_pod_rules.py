@@ -152,6 +152,18 @@ def test_a_cordoned_node_is_uncordoned_by_the_command():
     assert chain.links[0].command == f"kubectl uncordon {NODE}"
 
 
+def test_two_cordoned_nodes_are_one_cause_while_the_taint_of_one_is_late():
+    taint = Taint(
+        key="node.kubernetes.io/unschedulable", effect="NoSchedule", time_added=NOW.isoformat()
+    )
+    tainted = node_of(unschedulable=True, taints=[taint])
+    (chain,) = chains(unscheduled(nodes=(tainted, node_of("late", unschedulable=True))))
+    assert chain.links[0].sentence == (
+        "The 2 node(s) that could take the pod and its volumes are cordoned."
+    )
+    assert chain.links[0].command == f"kubectl uncordon {NODE}"
+
+
 def test_our_startup_taint_is_explained_by_what_the_node_lacks():
     taints = [Taint(key="ebs.csi.aws.com/agent-not-ready", effect="NoExecute")]
     found = unscheduled(nodes=(node_of(taints=taints),))

@@ -271,8 +271,9 @@ def _tainted(view: View, pod: WatchedPod, chosen: list[Node]) -> Chain:
         ill = node_rules.ill(view, about)
         if ill:
             return ill[0]
-    taints = {keeps_away(node.taints, pod.tolerations) for node in chosen}
-    names = [each.key for each in taints if each is not None]
+    # By keys: the taint of a cordoned node comes late, and has a time then.
+    taints = (keeps_away(node.taints, pod.tolerations) for node in chosen)
+    names = sorted({each.key for each in taints if each is not None})
     cordoned = names == [CORDONED.key]
     link = Link(
         Cause.TAINTED,
