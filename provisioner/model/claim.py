@@ -16,6 +16,7 @@ SELECTED_NODE = "volume.kubernetes.io/selected-node"
 # Written in place of a zone while it is not known whether the stock driver has begun a volume.
 UNKNOWN_ZONE = "unknown"
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+PVC_PROTECTION = "kubernetes.io/pvc-protection"
 _OUTPOST_AFTER = ","
 MANY_NODES_MODE = "ReadWriteMany"
 BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
@@ -269,6 +270,11 @@ class LabelledClaim(Claim, frozen=True, rename="camel", gc=False, kw_only=True):
     """A claim with its labels."""
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+def foreign_finalizer(claim: UnlabelledObject) -> str:
+    """A finalizer by which somebody else than Kubernetes keeps a claim, "" if nobody does."""
+    return min({*claim.finalizers} - {PVC_PROTECTION}, default="")
 
 
 def _storage(values: dict[str, str] | None) -> str:

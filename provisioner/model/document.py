@@ -14,7 +14,8 @@ class FullMeta(ObjectMeta, frozen=True, rename="camel", gc=False, kw_only=True):
 
 
 class Document(KubeObject, frozen=True, rename="camel", kw_only=True):
-    """Any object with a ``spec``, which is kept as it is."""
+    """Any object with a ``spec`` and a ``status``, which are kept as they are."""
 
     metadata: FullMeta = FullMeta()
     spec: dict[str, Any] = msgspec.field(default_factory=dict)
+    status: dict[str, Any] | None = None

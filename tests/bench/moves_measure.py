@@ -107,6 +107,7 @@ class _Crowd:
         self._made, self._count = made, count
         self._numbers = itertools.count(count)
         self._notes = made.plane.folder / "requests"
+        self._snapshots_at_first = made.ec2.report()["snapshots"]
 
     async def live(self) -> Moved:
         self._notes.touch()
@@ -169,12 +170,15 @@ class _Crowd:
         ]
 
     async def _check(self) -> None:
-        """Each claim has one new volume, the old one is kept, and no snapshot is left."""
-        states = self._made.ec2.report()["states"]
+        """There are two volumes for each claim that was moved, and no snapshot is left."""
+        told = self._made.ec2.report()
+        states = told["states"]
         volumes = self._made.volumes_in_ec2() - self._made.volumes_at_first
         expected = 2 * self._count + next(self._numbers) - self._count
         if volumes != expected:
             raise BenchError(f"EC2 has {volumes} volumes instead of {expected}: {states}")
+        if told["snapshots"] != self._snapshots_at_first:
+            raise BenchError(f"snapshots are left: {told['snapshots']}")
 
 
 def is_done(_: str, seen: Seen) -> bool:

@@ -534,6 +534,20 @@ class ClaimGrown(EdgeStory):
         return moved()
 
 
+class ClaimGrownBefore(ClaimGrown):
+    """The old volume is larger by the time of its snapshot than when the plan was made."""
+
+    async def act(self) -> None:
+        await super().act()
+        grow = self.world.hand.ec2.modify_volume
+        await asyncio.to_thread(grow, VolumeId=self.volume_id, Size=self.SIZE_GIB)
+
+        async def is_grown() -> bool:
+            return bool((await self.volumes())[self.volume_id]["Size"] == self.SIZE_GIB)
+
+        await self.until("EC2 shows the old volume grown", is_grown)
+
+
 class TwoMoves(EdgeStory):
     """Two VolumeMoves of one claim: the older one is carried out, the other one is refused."""
 

@@ -19,6 +19,7 @@ from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.mortal import AFTER, PAUSES
 from tests.cluster.move_edge_stories import EdgeStory
+from tests.cluster.move_limit_stories import LimitRefuses
 from tests.cluster.move_owner_stories import ScaledUpInSwapping, TwoClaimsOfOnePod
 from tests.cluster.move_script import CLAIM_LOST, SNAPSHOT_LEAKED, VOLUME_LEAKED, ScriptStory
 from tests.cluster.move_states import PHASE_AT
@@ -32,6 +33,7 @@ DELETE_CLAIM, CREATE_CLAIM = "DELETE persistentvolumeclaims #1", "POST persisten
 DELETE_SNAPSHOT = "DeleteSnapshot #1"
 
 Point = tuple[type[EdgeStory], str, str]
+BEGIN = "PATCH volumemoves #1"
 BEGIN_SWAP = "PATCH volumemoves/status #6"
 IN_EVERY_PHASE = [at for at in PHASE_AT if at not in {CREATE_CLAIM, BEGIN_SWAP}]
 ACTED: list[Point] = [
@@ -47,6 +49,7 @@ ACTED: list[Point] = [
         (stories.MoveEditedWarm, [CREATE_SNAPSHOT]),
         (stories.NamespaceDeletedWarm, [CREATE_SNAPSHOT]),
         (stories.QuotaFull, [CREATE_CLAIM]),
+        (LimitRefuses, [CREATE_VOLUME]),
         (stories.SnapshotsFull, [CREATE_SNAPSHOT]),
         (stories.ZoneFull, [CREATE_VOLUME]),
         (stories.VolumesFull, [CREATE_VOLUME]),
@@ -55,6 +58,7 @@ ACTED: list[Point] = [
         (stories.CopyDeleted, [BEGIN_SWAP]),
         (stories.CopyRestored, [DELETE_CLAIM]),
         (stories.ClaimGrown, [CREATE_VOLUME]),
+        (stories.ClaimGrownBefore, [BEGIN]),
         (stories.TwoMoves, [CREATE_SNAPSHOT]),
         (ScaledUpInSwapping, [DELETE_CLAIM]),
     )

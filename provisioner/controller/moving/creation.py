@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
+import structlog
 
 from provisioner import clock
 from provisioner.classes import storage_class_rules
@@ -22,7 +23,8 @@ from provisioner.kube.events import Regarding
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import Later, Next
-from provisioner.model.errors import Reason, StorageError
+from provisioner.model.ebs_snapshot import EbsSnapshot
+from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
@@ -31,6 +33,8 @@ from provisioner.model.volume_move import ABORTABLE, API_VERSION, KIND, VolumeMo
 
 _GONE_SOON_S = 1.0
 _GONE = (VolumeState.DELETING, VolumeState.DELETED)
+
+log = structlog.get_logger(__name__)
 
 
 class MoveVolumes:
@@ -139,10 +143,16 @@ class MoveVolumes:
         return Later(LOOK_AGAIN_S)
 
     async def _delete(self, volume_id: str) -> bool:
-        """Whether there was such a volume."""
-        return await self._volumes.delete(
-            volume_id, gate=lambda: self._caches.nobody_names(volume_id)
-        )
+        """Whether there was such a volume; one that another object names by now is its own."""
+        try:
+            return await self._volumes.delete(
+                volume_id, gate=lambda: self._caches.nobody_names(volume_id)
+            )
+        except KubeError as error:
+            if error.reason is not Reason.CONFLICT:
+                raise
+            log.warning("the volume of an undone move is kept", why=error.message)
+            return True
 
     def _is_going(self, uid: str) -> bool:
         move = self._caches.move(uid)
@@ -169,6 +179,16 @@ class MoveVolumes:
         move = self._caches.move(claim.uid)
         about = move if move is not None else claim
         return Regarding.of(about, KIND, API_VERSION)
+
+
+def grown(move: VolumeMove, snapshot: EbsSnapshot) -> dict[str, Any]:
+    """What of the frozen request is another, as the old volume was grown after the plan.
+
+    EC2 makes no volume that is smaller than its snapshot. The rest of the request stays.
+    """
+    if request_of(move, snapshot.snapshot_id).size_gib >= snapshot.size_gib:
+        return {}
+    return {"request": {"size_gib": snapshot.size_gib}}
 
 
 def request_of(move: VolumeMove, snapshot_id: str) -> CreateRequest:

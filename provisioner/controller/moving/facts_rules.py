@@ -30,7 +30,8 @@ class Facts:
     namespace; ``has_hold``: the webhook holds new pods of it back;
     ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all;
     ``kept``: what a move that goes back goes back to; ``iops_ceiling``: the most IOPS that EC2
-    gives the class's type in the region, None if it is not known.
+    gives the class's type in the region, None if it is not known; ``claim_document``: all of the
+    claim.
     """
 
     move: VolumeMove
@@ -54,3 +55,4 @@ class Facts:
     nodes: Sequence[tuple[Node, CsiNode | None]] = ()
     kept: back_rules.Kept | None = None
     iops_ceiling: int | None = None
+    claim_document: Document | None = None

@@ -15,7 +15,7 @@ from structlog.contextvars import bind_contextvars
 
 from provisioner.controller.moving import form_rules, freshness_rules, phase_rules
 from provisioner.controller.moving.copying import Copier
-from provisioner.controller.moving.creation import MoveVolumes, request_of
+from provisioner.controller.moving.creation import MoveVolumes, grown, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
@@ -401,7 +401,8 @@ class Mover:
         if seen is None or seen.state is not SnapshotState.COMPLETED:
             raise lost(seen, snapshot_id)
         self._snapshots.leave(move.uid)
-        await self._record.advance(move, Phase.CREATING, progressPercent=100)
+        more = grown(move, seen)
+        await self._record.advance(move, Phase.CREATING, progressPercent=100, **more)
         self._volumes.begin(move.uid)
         return AGAIN
 

@@ -22,6 +22,7 @@ from provisioner.model.claim import (
     SELECTED_NODE,
     STORAGE_PROVISIONER,
     Claim,
+    foreign_finalizer,
 )
 from provisioner.model.document import Document
 from provisioner.model.names import (
@@ -369,16 +370,16 @@ def _introduced(
 
 
 def _removed(claim: SeenClaim, uses: Sequence[Use]) -> Remove | Await:
-    if claim.deleting:
-        return _awaiting_end(uses)
-    return Remove(claim.uid, claim.metadata.resource_version)
-
-
-def _awaiting_end(uses: Sequence[Use]) -> Await:
     """Kubernetes keeps a deleted claim while a node has a pod that uses it."""
-    if uses:
-        return Await(waiting_for(uses))
-    return Await("waiting until the old claim is gone")
+    if not claim.deleting:
+        return Remove(claim.uid, claim.metadata.resource_version)
+    keeper = foreign_finalizer(claim)
+    if keeper and not uses:
+        return Await(
+            f"waiting until the old claim is gone: it has the finalizer {keeper}, which its owner, "
+            "or you, have to remove"
+        )
+    return Await(waiting_for(uses) if uses else "waiting until the old claim is gone")
 
 
 def _of_another(

@@ -31,7 +31,7 @@ from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.controller.provisioning import plan_rules
 from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.persistent_volume_rules import zone_affinity
-from provisioner.model.claim import CLAIM_KIND, Claim
+from provisioner.model.claim import CLAIM_KIND, Claim, foreign_finalizer
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
@@ -60,7 +60,6 @@ from provisioner.model.volume_type import fault
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL, allowed_zones
 
 Json = dict[str, Any]
-PVC_PROTECTION = "kubernetes.io/pvc-protection"
 # While a VolumeSnapshot of it is not ready. Source: external-snapshotter 8 pkg/utils/util.go.
 SNAPSHOT_PROTECTION = "snapshot.storage.kubernetes.io/pvc-as-source-protection"
 _IDENTITY = "storage.kubernetes.io/csiProvisionerIdentity"
@@ -311,10 +310,10 @@ def _no_claim(facts: Facts) -> Refuse | None:
             f"claim {key} is an ephemeral volume of pod {owner}: Kubernetes deletes it with the "
             "pod, which would have to end, so it is not moved"
         )
-    foreign = sorted(set(claim.finalizers) - {PVC_PROTECTION})
+    foreign = foreign_finalizer(claim)
     if foreign:
         return _no(
-            f"claim {key} has the finalizer {foreign[0]}: its owner would take the move for the "
+            f"claim {key} has the finalizer {foreign}: its owner would take the move for the "
             "claim's deletion; wait until it is removed, or remove it"
         )
     if claim.attributes_class_name and facts.move.spec.to.storage_class_name:

@@ -21,10 +21,11 @@ from provisioner.controller.moving.shape_rules import no
 from provisioner.controller.moving.staying import rules as stay_rules
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.shared.services import Services
-from provisioner.kube.client import find
-from provisioner.kube.resources import AUTOSCALERS, LABELLED_CLAIMS, RESOURCE_QUOTAS
+from provisioner.kube.resources import AUTOSCALERS, RESOURCE_QUOTAS
 from provisioner.model import volume_type
+from provisioner.model.claim import LabelledClaim
 from provisioner.model.decision import AGAIN, Later, Next, Refuse
+from provisioner.model.document import Document
 from provisioner.model.errors import NO_ANSWER, Ec2Error, KubeError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
@@ -71,7 +72,7 @@ class Planning:
                 return Later(left_s)  # its own controller may be about to take it
         decision = await self._decided(facts)
         if isinstance(decision, plan_rules.Planned):
-            decision = await self._not_again(move, decision.plan) or decision
+            decision = await self._not_again(facts, decision.plan) or decision
         match decision:
             case Refuse(message=message):
                 is_as_asked = isinstance(decision, plan_rules.AsAsked)
@@ -120,9 +121,9 @@ class Planning:
             extra_tags=settings.extra_tags,
         )
 
-    async def _not_again(self, move: VolumeMove, plan: MovePlan) -> Refuse | None:
+    async def _not_again(self, facts: Facts, plan: MovePlan) -> Refuse | None:
         """Why the API server would not let the claim in again, once it is deleted."""
-        claim = await self._record.claim(move)
+        move, claim = facts.move, facts.claim_document
         if claim is None:
             return None
         planned = structs.replace(move, status=structs.replace(move.told, plan=plan))
@@ -155,16 +156,15 @@ class Planning:
 
     async def _facts(self, move: VolumeMove) -> Facts:
         client, namespace = self._services.client, move.metadata.namespace
-        claim = await find(client, LABELLED_CLAIMS, move.spec.claim_name, namespace)
+        read = await self._record.claim(move)
+        claim = _as_claim(read)
         name = claim.spec.volume_name if claim is not None else ""
         document = await self._record.volume_document(name)
         found = await self._record.volume_like(document)
         volume_id = self._volume_id(found)
         volume = await self._services.volume_reads.volume(volume_id) if volume_id else None
         kept = await self._going_back.look(move)
-        class_name = plan_rules.target_class_name(move, claim)
-        if kept is not None:
-            class_name = kept.class_name
+        class_name = kept.class_name if kept else plan_rules.target_class_name(move, claim)
         storage_class = await self._caches.storage_class(class_name)
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
         pods = await self._record.pods(move)
@@ -174,6 +174,7 @@ class Planning:
         return Facts(
             move=move,
             claim=claim,
+            claim_document=read,
             persistent_volume=found,
             document=document,
             volume=volume,
@@ -211,6 +212,10 @@ def _zone(move: VolumeMove, kept: Kept | None) -> str:
 def _age_s(move: VolumeMove) -> float:
     created_at = move.metadata.creation_timestamp
     return (datetime.now(UTC) - created_at).total_seconds() if created_at else _UNTAKEN_S
+
+
+def _as_claim(read: Document | None) -> LabelledClaim | None:
+    return msgspec.convert(msgspec.to_builtins(read), LabelledClaim) if read else None
 
 
 def _read(storage_class: StorageClass) -> ReadClass | str:

@@ -1,9 +1,11 @@
 """What becomes of the other claims of the same pods when one is moved."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.together import companion_rules as rules
@@ -108,6 +110,29 @@ def test_a_claim_that_is_moved_with_it_is_a_note_and_no_refusal():
 )
 def test_a_planned_move_waits_for_those_that_go_with_it(moves: list[VolumeMove], says: str):
     assert rules.before_begin(a_move(**WITH_LOGS), [logs(*moves)]) == Await(says)
+
+
+@pytest.mark.parametrize(
+    ("ended_at", "ends"),
+    [("2026-11-28T20:00:01+00:00", True), ("2026-11-28T19:59:59+00:00", False)],
+)
+@pytest.mark.parametrize("phase", ["Refused", "Aborting", "Aborted"])
+def test_a_planned_move_ends_if_another_has_since_it_was_created_and_else_waits_for_another_try(
+    phase: str, ended_at: str, *, ends: bool
+):
+    mine = a_move(**WITH_LOGS)
+    created = structs.replace(
+        mine.metadata, creation_timestamp=datetime(2026, 11, 28, 20, tzinfo=UTC)
+    )
+    mine = structs.replace(mine, metadata=created)
+    ended = of_logs(phase, {"phaseSince": ended_at, "message": "quota"})
+
+    found = rules.before_begin(mine, [logs(), logs(ended)])
+
+    assert isinstance(found, Undo) is ends
+    assert f"(VolumeMove logs-to-b is {phase}: quota)" in str(found) or not ends
+    assert rules.before_begin(mine, [logs(ended, of_logs("Planned"))]) is None
+    assert rules.before_begin(mine, [logs(ended, zone=THERE)]) is None
 
 
 @pytest.mark.parametrize("phase", ["Planned", "Held", "Snapshotting", "Creating", "Swapping"])
@@ -225,10 +250,10 @@ def test_pods_do_not_stop_longer_once_another_one_has_failed(phase: str):
 
     for failed in (of_logs("Aborting"), of_logs("Aborted"), of_logs("Snapshotting", abort=True)):
         assert isinstance(rules.undone(mine, [logs(failed)]), Undo)
-        assert not rules.go_on(mine, [failed])
+        assert not rules.go_on(mine, [logs(failed)])
     for going in (of_logs("Held"), of_logs("Swapping"), of_logs("Cleaning")):
         assert rules.undone(mine, [logs(going)]) is None
-        assert rules.go_on(mine, [going])
+        assert rules.go_on(mine, [logs(going)])
     assert rules.undone(mine, [logs(zone=THERE)]) is None
 
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from provisioner.controller.moving.phase_rules import Undo
+from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.kube.resources import CLAIMS, PLACED_VOLUMES, VOLUME_MOVES
 from provisioner.model.claim import Claim
 from provisioner.model.persistent_volume import PlacedVolume
-from provisioner.model.volume_move import VolumeMove
+from provisioner.model.volume_move import VolumeMove, VolumeMoveStatus
 
 
 def a_move(claim: str, phase: str, *others: str) -> VolumeMove:
@@ -83,3 +83,28 @@ async def test_a_move_alone_reads_nothing():
 
     assert await Companions(cast("Any", api)).undone(a_move("data", "Held")) is None
     assert api.asked == 0
+
+
+@pytest.mark.parametrize("ask", ["before_begin", "before_stop", "before_swap", "before_return"])
+async def test_of_a_hundred_that_wait_for_one_nobody_reads_the_others_again_and_again(ask: str):
+    names = [f"data-{number:03}" for number in range(100)]
+    phases = {"before_begin": "", "before_stop": "Warming", "before_swap": "Creating"}
+
+    def one(name: str, phase: str) -> VolumeMove:
+        return a_move(name, phase, *(each for each in names if each != name))
+
+    moves = [one(each, phases.get(ask, "Swapping")) for each in names]
+    api = FakeApi(moves, moves)
+
+    waits = await getattr(Companions(cast("Any", api)), ask)(moves[0])
+
+    assert isinstance(waits, Await)
+    assert api.asked == 0
+
+
+async def test_that_all_can_go_on_is_read_but_not_the_claims_of_those_that_do():
+    ready = msgspec.structs.replace(GOING, status=VolumeMoveStatus(phase="Creating", ready=True))
+    api = FakeApi([ready], [MINE, ready])
+
+    assert await Companions(cast("Any", api)).before_swap(MINE) is None
+    assert api.asked == 1

@@ -11,13 +11,21 @@ from msgspec import structs
 
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.phase_rules import Await
-from provisioner.model.decision import AGAIN, Later
+from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume_move import MoveKept, MovePlan, MoveTarget, Phase, VolumeMove
+from provisioner.model.volume_move import (
+    MoveConsumer,
+    MoveKept,
+    MovePlan,
+    MoveTarget,
+    Phase,
+    VolumeMove,
+)
 from tests.builders import DRIVER
 from tests.controller.move_record import (
     OLD_PV,
+    PAST,
     FakeCompanions,
     FakeOwner,
     FakeRecord,
@@ -50,6 +58,38 @@ async def test_the_old_volume_of_a_copy_gets_its_policy_back_once_it_is_released
 
     assert record.policies == ["Delete"]
     assert record.written[-1]["sourceKeptUntil"] == ""
+
+
+async def test_who_deletes_a_move_before_its_end_keeps_the_old_volume_and_waits_for_nothing():
+    ending, record = an_ending(a_pv("Released"))
+    released: list[str] = []
+
+    async def release(move: VolumeMove) -> Next:
+        released.append(move.name)
+        return SETTLED
+
+    ending.release = release  # type: ignore[method-assign]
+    move = a_done_move(keeps=False)
+    meta = structs.replace(move.metadata, deletion_timestamp=PAST)
+
+    assert await ending.keep_source(structs.replace(move, metadata=meta)) == SETTLED
+
+    assert (released, record.policies, record.written) == (["to-b"], [], [])
+
+
+async def test_a_move_is_not_undone_before_its_owners_have_their_replicas_back():
+    """A request to scale one down may still be under way, and nobody would scale it back."""
+    ending, record = an_ending(a_pv("Bound"))
+    owner = FakeOwner(record)
+    ending._consumers = owner
+    web = MoveConsumer(
+        kind="StatefulSet", name="web", uid="w", replicas=3, generation=owner.generation, times=1
+    )
+    move = in_phase(a_done_move(keeps=True), "Aborting", consumers=[web], undone_from="Held")
+    since = structs.replace(move.told, phase_since=datetime.now(UTC).isoformat())
+
+    assert isinstance(await ending.undo(structs.replace(move, status=since)), Later)
+    assert record.written == []
 
 
 def a_cleaning(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:
@@ -172,7 +212,7 @@ async def test_a_volume_that_another_move_goes_back_to_is_not_let_go(held_for: s
     assert (record.policies, record.written) == ([], [])
 
 
-@pytest.mark.parametrize("old", [None, a_pv("Bound")])
+@pytest.mark.parametrize("old", [None, a_pv("Bound"), a_pv("Released")])
 async def test_an_old_volume_that_is_not_kept_any_more_is_left_as_it_is(old: Any):
     if old is not None:
         holder = msgspec.structs.replace(old.spec.claim_ref, uid="another")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 import pytest_asyncio
 
 from provisioner.controller.moving.plan_rules import Planned
-from provisioner.controller.moving.planning import Planning
+from provisioner.controller.moving.planning import Planning, _as_claim
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.ceilings import Ceilings
 from provisioner.ec2.volumes import Volumes
 from provisioner.metrics import Metrics
+from provisioner.model.claim import BIND_COMPLETED, LabelledClaim
 from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
 from provisioner.model.errors import Ec2Error, KubeError, Reason
@@ -24,6 +26,7 @@ from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.builders import DRIVER
 from tests.controller.moving.test_plan_rules import a_move, a_storage_class, facts
 
+CLAIM = msgspec.convert({"metadata": {"name": "data", "namespace": "shop"}}, Document)
 DENIED = {"action": "CreateVolume", "do": "error", "code": "UnauthorizedOperation"}
 
 
@@ -142,9 +145,6 @@ class Claims:
         self.refusal, self.may = refusal, may
         self.plans: list[MovePlan | None] = []
 
-    async def claim(self, _: VolumeMove) -> Document:
-        return msgspec.convert({"metadata": {"name": "data", "namespace": "shop"}}, Document)
-
     async def may_create_claim(self, move: VolumeMove, recorded: str) -> bool:
         assert recorded
         self.plans.append(move.told.plan)
@@ -168,7 +168,7 @@ async def test_a_claim_that_could_not_come_back_is_not_moved(claims: Claims, say
     planning, plan = object.__new__(Planning), MovePlan(copies_files=True)
     planning._record = claims  # type: ignore[assignment]
 
-    refused = await planning._not_again(a_move(), plan)
+    refused = await planning._not_again(replace(facts(), claim_document=CLAIM), plan)
 
     assert (refused.message if refused is not None else None) == says
     assert claims.plans == [plan]
@@ -180,4 +180,30 @@ async def test_while_the_api_server_does_not_answer_nothing_is_refused():
     planning._record = silent  # type: ignore[assignment]
 
     with pytest.raises(KubeError, match="no answer"):
-        await planning._not_again(a_move(), MovePlan())
+        await planning._not_again(replace(facts(), claim_document=CLAIM), MovePlan())
+
+
+async def test_one_read_of_a_claim_tells_what_is_planned_and_what_is_written_again():
+    body = {
+        "metadata": {
+            "name": "data",
+            "namespace": "shop",
+            "uid": "uid-1",
+            "labels": {"app": "shop"},
+            "annotations": {BIND_COMPLETED: "yes"},
+            "creationTimestamp": "2026-11-29T01:00:00Z",
+            "deletionTimestamp": "2026-11-29T02:00:00Z",
+        },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "4Gi"}},
+            "volumeName": "pvc-old",
+        },
+        "status": {"phase": "Bound", "capacity": {"storage": "4Gi"}},
+    }
+
+    found = _as_claim(msgspec.convert(body, Document))
+
+    assert found is not None
+    assert found == msgspec.convert(body, LabelledClaim)
+    assert (found.is_bound, found.deleting, found.capacity) == (True, True, "4Gi")

@@ -323,6 +323,66 @@ async def test_a_claim_that_seems_to_be_changed_is_read_before_its_move_is_undon
     assert api.read == ["data"]
 
 
+async def test_a_move_that_was_created_again_under_its_name_is_another_one():
+    record, api = a_reader(a_planned_move("Creating"), None)
+    other = msgspec.structs.replace(MOVE.metadata, uid="another-uid")
+    api.found["to-csi"] = msgspec.structs.replace(MOVE, metadata=other)
+
+    assert await record.move("move-uid") is None
+
+
+# -- the claim is deleted, and created again
+
+
+class Deletions:
+    """Keeps with which preconditions something is deleted."""
+
+    def __init__(self) -> None:
+        self.asked: list[dict[str, str]] = []
+
+    async def delete(self, _: Any, name: str, **precisely: str) -> None:
+        self.asked.append({"name": name, **precisely})
+
+
+async def test_only_the_version_of_a_claim_or_an_object_that_was_read_is_deleted():
+    """What somebody has changed since is neither recorded nor known to be unused."""
+    record, _ = a_record()
+    api = Deletions()
+    record._client = api  # type: ignore[assignment]
+
+    await record.remove_claim(MOVE, "claim-uid", "9")
+    await record.remove_volume_object(a_pv())
+
+    assert api.asked == [
+        {"name": "data", "namespace": "shop", "uid": "claim-uid", "resource_version": "9"},
+        {"name": "pvc-old", "uid": "pv-uid", "resource_version": "7"},
+    ]
+
+
+@pytest.mark.parametrize("deleting", [True, False])
+async def test_a_claim_is_given_up_only_if_its_move_goes_with_the_namespace(*, deleting: bool):
+    record, _ = a_record()
+    going = KubeError(FORBIDDEN, "namespace shop because it is being terminated")
+
+    async def create(*_: Any) -> None:
+        raise going
+
+    record._client = SimpleNamespace(create=create)  # type: ignore[assignment]
+    text = phase_rules.record(a_claim("pvc-old", Document))
+    at = "2026-11-29T01:00:00Z" if deleting else None
+    move = msgspec.structs.replace(
+        MOVE,
+        metadata=msgspec.structs.replace(MOVE.metadata, deletion_timestamp=at),
+        status=msgspec.structs.replace(MOVE.told, claim=text),
+    )
+
+    if deleting:
+        assert await record.create_claim(move) is False
+    else:
+        with pytest.raises(KubeError, match="being terminated"):
+            await record.create_claim(move)
+
+
 # -- whether the claim could be created again
 
 

@@ -14,6 +14,7 @@ from provisioner.controller.moving.pods.stopping import Stopping
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.shared.services import Services
+from provisioner.model.claim import foreign_finalizer
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.persistent_volume import PersistentVolume
@@ -67,6 +68,13 @@ class Swapping:
         undo = phase_rules.broken(move.source, claim)
         if undo is not None or claim is None:
             return await self._record.abort(move, undo or phase_rules.Undo("the claim is gone"))
+        keeper = foreign_finalizer(claim)
+        if keeper:
+            return await self._record.wait(
+                move,
+                f"claim {claim.key} has the finalizer {keeper} since the plan was made: it is "
+                "exchanged once that is removed; remove it, or abort the move",
+            )
         record = phase_rules.record(claim)
         if not await self._record.may_create_claim(move, record):
             return await self._record.wait(

@@ -13,6 +13,7 @@ after that, the rest go on.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.model.sentences import listed
@@ -95,9 +96,15 @@ def notes(move: VolumeMove) -> list[str]:
     return [f"{told}: if one of the moves fails before the swap, all are undone"]
 
 
-def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | None:
-    """Whether a planned move waits until those that it is moved with are planned, too."""
+def before_begin(move: VolumeMove, companions: Iterable[Companion]) -> Await | Undo | None:
+    """Whether a planned move waits until those that it is moved with are planned, too.
+
+    One that has ended since this one was created undoes it; one of before may be tried again.
+    """
     companions = list(companions)
+    ended = next((each for each in companions if _has_failed_since(move, each)), None)
+    if ended is not None:
+        return _left(move, ended)
     there = {each.name for each in companions if _has_arrived(move, each)}
     for each in companions:
         going = _partner(move, each)
@@ -144,10 +151,9 @@ def undone(move: VolumeMove, companions: Iterable[Companion]) -> Undo | None:
     return found if isinstance(found, Undo) else None
 
 
-def go_on(move: VolumeMove, others: Iterable[VolumeMove]) -> bool:
-    """Whether each of those that it is moved with has a move under way, by what is known."""
-    going = {e.spec.claim_name for e in others if e.is_under_way and _name_each_other(move, e)}
-    return going.issuperset(move.spec.moved_with)
+def go_on(move: VolumeMove, companions: Iterable[Companion]) -> bool:
+    """Whether each of them has a move under way: then no rule asks where its claim is now."""
+    return all(_partner(move, each) is not None for each in companions)
 
 
 def is_led(move: VolumeMove, companions: Iterable[Companion]) -> bool:
@@ -181,10 +187,14 @@ def _together(
     for each in companions:
         going = _partner(move, each)
         if going is None and not _is_there(move, each):
-            return Undo(f"claim {each.name} is not moved with it any more{_last(move, each)}")
+            return _left(move, each)
         if going is not None and not is_as_far(going):
             waits = waits or Await(text.format(going.name))
     return waits
+
+
+def _left(move: VolumeMove, companion: Companion) -> Undo:
+    return Undo(f"claim {companion.name} is not moved with it any more{_last(move, companion)}")
 
 
 def before_return(move: VolumeMove, companions: Iterable[Companion]) -> Await | None:
@@ -210,6 +220,16 @@ def _may_stop(other: VolumeMove) -> bool:
     if phase == Phase.PLANNED:
         return not other.warms  # it waits for the others' snapshots, and takes none
     return phase not in _BEFORE_STOP or (phase == Phase.WARMING and other.told.ready)
+
+
+def _has_failed_since(move: VolumeMove, companion: Companion) -> bool:
+    """Whether the last move of the other claim was refused or undone, and is none of before."""
+    if _partner(move, companion) is not None or _is_there(move, companion):
+        return False
+    last, created_at = _last_ended(move, companion), move.metadata.creation_timestamp
+    if last is None or not last.told.phase_since or created_at is None:
+        return False
+    return datetime.fromisoformat(last.told.phase_since) >= created_at
 
 
 def _has_turned_back(move: VolumeMove, leader: Companion) -> bool:

@@ -374,7 +374,11 @@ async def test_for_the_plan_the_other_claims_are_read_by_the_zone_of_the_kept_vo
         "_caches": caches,
         "_driver": DRIVER,
         "_record": SimpleNamespace(
-            persistent_volume=none, volume_document=none, volume_like=none, pods=none
+            claim=none,
+            persistent_volume=none,
+            volume_document=none,
+            volume_like=none,
+            pods=none,
         ),
         "_consumers": SimpleNamespace(look=none),
         "_restarts": SimpleNamespace(has_hold=none),

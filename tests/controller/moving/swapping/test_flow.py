@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from provisioner.controller.moving.ending import MoveEnding
-from provisioner.controller.moving.phase_rules import Await, Undo
+from provisioner.controller.moving.phase_rules import (
+    Await,
+    Undo,
+    next_swap_step,
+)
 from provisioner.controller.moving.swapping.flow import Swapping
+from provisioner.model.claim import PVC_PROTECTION
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
@@ -63,6 +69,16 @@ async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volume
 
     assert [each["phase"] for each in record.written] == [Phase.CLEANING]
     assert (record.policies, record.removed) == ([], [])
+
+
+async def test_an_old_volume_whose_policy_somebody_has_set_back_has_retain_before_the_swap():
+    """What a cache shows as Retain may be Delete by now: the claim's end would delete it."""
+    swapping, record = a_swapping(a_pv("Bound", "Delete", **HELD))
+    record.found = a_claim()
+
+    await swapping.begin(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
+
+    assert record.retained == ["Delete"]
 
 
 def seen_after_retain(record: FakeRecord) -> list[list[str]]:
@@ -295,3 +311,33 @@ async def test_the_old_volume_is_read_before_the_claim_is_deleted_whatever_is_kn
 
     assert [each["phase"] for each in record.written] == [Phase.ABORTING]
     assert record.kept == [OLD_UID]
+
+
+async def test_a_claim_that_somebody_keeps_by_a_finalizer_since_the_plan_is_not_exchanged():
+    """Once it was deleted, it would wait for its owner, with neither volume, and no way back."""
+    swapping, record = a_swapping(a_pv("Bound", "Retain", **HELD))
+    claim = a_claim()
+    meta = structs.replace(claim.metadata, finalizers=[PVC_PROTECTION, "example.com/backup"])
+    record.found = structs.replace(claim, metadata=meta)
+
+    following = await swapping.begin(a_done_move(keeps=False), a_pv("Bound", "Retain"), volume="v")
+
+    assert isinstance(following, Later)
+    (status,) = record.written
+    assert status["message"] == (
+        "claim shop/data has the finalizer example.com/backup since the plan was made: it is "
+        "exchanged once that is removed; remove it, or abort the move"
+    )
+
+
+def test_who_keeps_a_deleted_claim_is_named():
+    claim = a_claim()
+    kept: Any = {"deletion_timestamp": datetime.now(UTC), "finalizers": ["example.com/backup"]}
+    claim = structs.replace(claim, metadata=structs.replace(claim.metadata, **kept))
+
+    step = next_swap_step(a_swapping_copy(), a_pv("Bound", "Retain"), claim, ())
+
+    assert step == Await(
+        "waiting until the old claim is gone: it has the finalizer example.com/backup, which its "
+        "owner, or you, have to remove"
+    )
