@@ -27,6 +27,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled, WhenWoken
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.meta import KubeObject
+from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import VolumeAttributesClass
 from provisioner.tell_once import EVENT_AGAIN_S
@@ -87,8 +88,10 @@ class Modifier:
             self._forget(uid)
             return SETTLED
         persistent_volume = await self._caches.persistent_volume(claim.spec.volume_name)
-        if persistent_volume is None or not growth_rules.is_ours(
-            claim, persistent_volume, driver=self._driver
+        if (
+            persistent_volume is None
+            or not growth_rules.is_ours(claim, persistent_volume, driver=self._driver)
+            or growth_rules.waits_for_move(claim, persistent_volume)
         ):
             self._forget(uid)
             return SETTLED
@@ -274,10 +277,13 @@ def _name(obj: KubeObject | None) -> str:
 
 
 def _held(persistent_volume: PersistentVolume) -> tuple[object, ...]:
-    """Whose volume it names; a cache may be behind a claim that is bound to it already."""
-    spec = persistent_volume.spec
-    holder = spec.claim_ref
-    return (holder and (holder.uid, holder.namespace), spec.csi, spec.aws_elastic_block_store)
+    """Whose volume it names, and for which move it is held.
+
+    A cache may be behind a claim that is bound to it already.
+    """
+    spec, held_for = persistent_volume.spec, persistent_volume.annotations.get(HELD_FOR_MOVE)
+    holder = spec.claim_ref and (spec.claim_ref.uid, spec.claim_ref.namespace)
+    return holder, spec.csi, spec.aws_elastic_block_store, held_for
 
 
 def _spec(claim: Claim, driver: str) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from provisioner.model.claim import Claim
 from provisioner.model.decision import SETTLED, Settled
+from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume import GIB
@@ -67,6 +68,15 @@ def is_held_by(persistent_volume: PersistentVolume, claim: Claim) -> bool:
         and holder is not None
         and (holder.uid, holder.namespace) == (claim.uid, claim.metadata.namespace)
     )
+
+
+def waits_for_move(claim: Claim, persistent_volume: PersistentVolume) -> bool:
+    """Whether nothing is to be started, as a VolumeMove gives the claim another volume.
+
+    That one gets what the claim requests. What has been started already is brought to its end.
+    """
+    has_begun = bool(claim.resize_status) or claim.modify_status is not None
+    return HELD_FOR_MOVE in persistent_volume.annotations and not has_begun
 
 
 def decide(claim: Claim, persistent_volume: PersistentVolume, *, is_free: bool) -> Settled | Grow:

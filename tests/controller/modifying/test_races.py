@@ -13,8 +13,8 @@ import pytest
 from provisioner.controller.modifying.steps import ledger_of
 from provisioner.model.budget import Ledger, Start
 from provisioner.model.errors import KubeError, Reason
-from provisioner.model.modification import Modification
-from provisioner.model.names import MODIFICATIONS
+from provisioner.model.modification import Modification, ModifyRequest
+from provisioner.model.names import HELD_FOR_MOVE, MODIFICATIONS
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import World, told
 
@@ -34,6 +34,38 @@ def test_a_claim_whose_volume_was_seen_too_early_grows_once_that_is_up_to_date(
         assert world.cloud.sent == []
         world.put("pv", bound)
         await world.run(20)
+
+    assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"
+
+
+def test_nothing_is_started_while_a_move_holds_the_volume(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        free = copy.deepcopy(world.objects["pv"])
+        held = copy.deepcopy(free)
+        held["metadata"]["annotations"][HELD_FOR_MOVE] = "data-to-b"
+        world.put("pv", held)
+        world.attributes_class("gold", iops="4000")
+        world.ask("20Gi", "gold")
+        await world.run(60)
+        assert world.cloud.sent == []
+        assert world.writes == []
+        world.put("pv", free)  # the move was undone
+        await world.run(30)
+
+    world = told(story, monkeypatch)
+
+    assert world.cloud.sent == [ModifyRequest(VOLUME, 20, None, 4000, None)]
+
+
+def test_what_was_started_before_a_move_holds_the_volume_ends(monkeypatch: pytest.MonkeyPatch):
+    async def story(world: World) -> None:
+        world.cloud.waits_s = 5.0
+        world.ask("20Gi")
+        await world.run(2)
+        held = copy.deepcopy(world.objects["pv"])
+        held["metadata"]["annotations"][HELD_FOR_MOVE] = "data-to-b"
+        world.put("pv", held)
+        await world.run(30)
 
     assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"
 
