@@ -277,6 +277,19 @@ class MoveConsumer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     is_back: bool = False
 
 
+class MoveCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """The only one of ``status.conditions``, for ``kubectl wait --for=condition=Done``.
+
+    Source: Kubernetes API conventions, "Typical status properties".
+    """
+
+    type: str = "Done"
+    status: str = "False"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
 class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status``.
 
@@ -301,6 +314,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         ready: it could go on, to Held or to Swapping, and waits until the moves of ``moved_with``
             are as far.
         source_kept_until: RFC 3339, "" before the move is done and once the old volume was let go.
+        conditions: whether it is done.
     """
 
     phase: str = ""
@@ -324,6 +338,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     as_asked: bool = False
     ready: bool = False
     source_kept_until: str = ""
+    conditions: list[MoveCondition] = []
 
 
 class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
@@ -336,6 +351,17 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def told(self) -> VolumeMoveStatus:
         """``status``, never None."""
         return self.status or VolumeMoveStatus()
+
+    def conditions_in(self, phase: Phase, message: str, since: str) -> list[MoveCondition]:
+        """``status.conditions`` of a phase that begins at ``since`` (RFC 3339)."""
+        status = "True" if phase is Phase.DONE else "False"
+        known = next((each for each in self.told.conditions if each.status == status), None)
+        at = known.last_transition_time if known is not None else since
+        return [
+            MoveCondition(
+                status=status, reason=phase.value, message=message, last_transition_time=at
+            )
+        ]
 
     @property
     def source(self) -> MoveSource:

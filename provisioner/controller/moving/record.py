@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import structlog
+from msgspec import to_builtins
 
 from provisioner.controller.moving import freshness_rules, phase_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
@@ -183,7 +184,9 @@ class MoveRecord:
     ) -> VolumeMove:
         """Write the next phase, and with it what it needs."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
-        status = {"phase": phase, "message": message, "phaseSince": since, **fields}
+        conditions = to_builtins(move.conditions_in(phase, message, since))
+        status = {"phase": phase, "message": message, "phaseSince": since, "conditions": conditions}
+        status |= fields
         written = await self.write(move, status)
         log.info("move", phase=phase.value, message=message)
         stops = move.told.plan.stops if move.told.plan is not None else ()
