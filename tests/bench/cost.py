@@ -19,6 +19,7 @@ from tests.bench.scale_stage import Scaled
 START, QUIET = "start until", "a quiet minute"
 BURST, WEBHOOK = "claims on top", "a webhook replica"
 _NOT_OURS = (WEBHOOK, "the same replica")
+_ROUNDING = 1e-9  # of a fit, by its size
 
 
 class Cost(msgspec.Struct, frozen=True):
@@ -118,6 +119,8 @@ def fit(costs: Sequence[Cost], measure: str) -> Line | None:
         return None
     x, y = np.array(points, dtype=float).T
     per_volume, fixed = np.polyfit(x, y, 1, w=1 / y)
+    if abs(per_volume) * x.max() < _ROUNDING * y.max():
+        per_volume = 0.0  # of what costs the same at each size, else of either sign
     off = np.max(np.abs(fixed + per_volume * x - y) / y)
     return Line(float(fixed), float(per_volume), float(off))
 

@@ -76,5 +76,5 @@ def test_the_command_makes_a_table_and_a_plot_of_what_is_there(tmp_path: Path) -
 
     assert answer.exit_code == 0, answer.output
     assert "| what | 1,000 | 10,000 | fitted |" in answer.output
-    assert "| memory at rest, MiB | 95.0 | 95.0 | 95 + " in answer.output
+    assert "| memory at rest, MiB | 95.0 | 95.0 | 95 + 0 for 1,000 volumes |" in answer.output
     assert image.read_bytes().startswith(b"\x89PNG")
