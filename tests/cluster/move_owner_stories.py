@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
+from provisioner.sandbox import kubectl
 from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
@@ -75,8 +76,16 @@ class MoveUnderStatefulSet(MoveStory):
         await self.ask(warm=False)
         await self.is_in("Held")
         await self.scale(0)
-        await self.is_in("Done")
+        await self.is_done_for_kubectl()
         await self.scale(1)
+
+    async def is_done_for_kubectl(self) -> None:
+        """Wait for the end as the documentation says."""
+        namespace, name = self.world.namespace, self.move_path.rpartition("/")[2]
+        words = ("wait", f"volumemove/{name}", "--for=condition=Done", "--timeout=90s")
+        plane = self.world.sandbox.plane
+        status, told, wrong = await kubectl.run(plane, f"--namespace={namespace}", *words)
+        assert (status, wrong) == (0, ""), (told, wrong)
 
     async def scale(self, replicas: int) -> None:
         spec = {"spec": {"replicas": replicas}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import pytest
@@ -12,6 +13,7 @@ from provisioner.ec2.lookups import NameLookUps
 from provisioner.model.claim import UNKNOWN_ZONE, Claim
 from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import Later
+from provisioner.model.leadership import Epoch
 from provisioner.model.names import PINNED_ZONE
 from provisioner.model.volume import Volume, VolumeState
 from tests.builders import UID, ZONE, a_claim, a_volume
@@ -145,6 +147,20 @@ async def test_what_is_certain_is_not_doubted_again():
 
     assert UID not in takeover.claims
     assert not takeover.is_in_doubt(UNPINNED)
+
+
+async def test_of_claims_without_a_volume_those_from_before_the_proven_epoch_are_in_doubt():
+    began_at = datetime(2026, 11, 29, 2, 0, tzinfo=UTC)
+    older = a_claim("older", uid="older", created_at=began_at)
+    younger = a_claim("younger", uid="younger", created_at=began_at + timedelta(seconds=1))
+    bound = a_claim("bound", uid="bound", created_at=began_at, volume_name="pv-1")
+    takeover = Takeover(cast("UnclaimedTags", Ec2()), cast("NameLookUps", Ec2()))
+
+    takeover.take_over([older, younger, bound], Epoch(began_at))
+
+    assert takeover.claims == {"older", "younger"}
+    assert takeover.is_in_doubt(older)
+    assert not takeover.is_in_doubt(younger)
 
 
 def first_ever(ec2: Ec2) -> Takeover:
