@@ -137,6 +137,22 @@ async def make_claim(api: Api, namespace: str, name: str, class_name: str) -> Js
     return made
 
 
+async def refusal_of_claim(api: Api, namespace: str) -> str:
+    """What the API server says of one more claim there, "" if it takes it; nothing is kept.
+
+    It learns of a ResourceQuota and of its ``status`` by a watch, and applies none before
+    (Kubernetes 1.37.2, apiserver's admission plugin resourcequota): one whose ``status`` can be
+    read may not be in force yet.
+    """
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "4Gi"}}}
+    try:
+        body = {"metadata": {"name": "one-more"}, "spec": spec}
+        await api.request("POST", claims_of(namespace), body, dryRun="All")
+    except ApiError as error:
+        return str(error)
+    return ""
+
+
 async def make_pod(api: Api, namespace: str, name: str, claim: str) -> Json:
     """A pod that uses a claim."""
     made: Json = await api.create(

@@ -29,7 +29,7 @@ from tests.cluster.move_states import (
     only_old,
 )
 from tests.cluster.move_stories import MoveStory
-from tests.cluster.source_stories import storage
+from tests.cluster.source_stories import SIZE_GIB, storage
 from tests.cluster.walk_world import World
 
 
@@ -356,11 +356,11 @@ class QuotaFull(Apart):
         spec = {"hard": {"persistentvolumeclaims": "0"}}
         await self.world.api.create(self._quotas, {"metadata": {"name": "full"}, "spec": spec})
 
-        async def counted() -> bool:
-            found = await self.world.api.get(f"{self._quotas}/full")
-            return bool((found.get("status") or {}).get("hard"))
+        async def in_force() -> bool:
+            said = await hands.refusal_of_claim(self.world.api, self.world.namespace)
+            return "exceeded quota: full" in said
 
-        await self.until("the quota is in force", counted)
+        await self.until("the quota is in force", in_force)
 
     async def finish(self) -> None:
         async def says_so() -> bool:
@@ -512,23 +512,25 @@ class CopyRestored(CopyDeleted):
 
 
 class ClaimGrown(EdgeStory):
-    """Its user asks for more in between: the new volume is grown once the claim has it."""
+    """Its user asks for more in between: the new volume is grown, and not the held one."""
 
-    SIZE_GIB: ClassVar[int] = 8
+    NEW_GIB: ClassVar[int] = 8
+    OLD_GIB: ClassVar[int] = SIZE_GIB
 
     async def act(self) -> None:
-        spec = {"resources": storage(self.SIZE_GIB)}
+        spec = {"resources": storage(self.NEW_GIB)}
         await self.world.api.patch(self.claim_path, {"spec": spec})
 
     async def finish(self) -> None:
         async def grown() -> bool:
             found = await self.volumes()
             return {k: v["Size"] for k, v in found.items() if k != self.volume_id} == dict.fromkeys(
-                found.keys() - {self.volume_id}, self.SIZE_GIB
+                found.keys() - {self.volume_id}, self.NEW_GIB
             )
 
         await self.is_in("Done")
         await self.until("the new volume is grown", grown)
+        assert (await self.volumes())[self.volume_id]["Size"] == self.OLD_GIB
 
     def ends(self) -> State:
         return moved()
@@ -537,13 +539,15 @@ class ClaimGrown(EdgeStory):
 class ClaimGrownBefore(ClaimGrown):
     """The old volume is larger by the time of its snapshot than when the plan was made."""
 
+    OLD_GIB = ClaimGrown.NEW_GIB
+
     async def act(self) -> None:
         await super().act()
         grow = self.world.hand.ec2.modify_volume
-        await asyncio.to_thread(grow, VolumeId=self.volume_id, Size=self.SIZE_GIB)
+        await asyncio.to_thread(grow, VolumeId=self.volume_id, Size=self.NEW_GIB)
 
         async def is_grown() -> bool:
-            return bool((await self.volumes())[self.volume_id]["Size"] == self.SIZE_GIB)
+            return bool((await self.volumes())[self.volume_id]["Size"] == self.NEW_GIB)
 
         await self.until("EC2 shows the old volume grown", is_grown)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from provisioner.sandbox.api import ApiError
+from tests.cluster import hands
 from tests.cluster.hands import Json
 from tests.cluster.move_edge_stories import Apart
 from tests.cluster.move_states import State, moved
@@ -38,13 +38,7 @@ class LimitRefuses(Apart):
         await self.until("the limit is not in force any more", free)
 
     async def _is_limited(self) -> bool:
-        claim = await self.world.api.get(self.claim_path)
-        body = {"metadata": {"name": f"{self.name}-more"}, "spec": claim["spec"]}
-        try:
-            await self.world.api.request("POST", self.world.claims, body, dryRun="All")
-        except ApiError as error:
-            return _SAYS in str(error)
-        return False
+        return _SAYS in await hands.refusal_of_claim(self.world.api, self.world.namespace)
 
     async def _planned(self) -> Json:
         name = f"{self.name}-plan"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from provisioner.ec2 import botocore_client
 from provisioner.ec2 import credentials as credentials_module
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import Credentials, NoUsableCredentialsError
@@ -163,7 +164,11 @@ async def test_keys_that_ec2_takes_for_expired_are_exchanged(keys: AwsKeys, stri
     assert metrics.registry.get_sample_value(USABLE) == 1
 
 
-async def test_a_web_identity_is_exchanged_at_sts(web_identity: AwsKeys, strict_ec2: StrictEc2):
+async def test_a_web_identity_is_exchanged_at_sts(
+    web_identity: AwsKeys, strict_ec2: StrictEc2, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(credentials_module, "_WAIT_S", 60.0)
+    monkeypatch.setattr(botocore_client, "_STS_READ_S", 60.0)  # a slow exchange is begun anew
     async with connected(strict_ec2) as calls:
         await calls.call("DescribeVolumes", {})
 

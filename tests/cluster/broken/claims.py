@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.volume_move import GATE
-from tests.cluster import copies, growing
+from tests.cluster import copies, growing, hands
 from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.cluster import CLASSES, PVS, Json
@@ -69,11 +69,10 @@ async def namespace_is_full(place: Place) -> AsyncIterator[str]:
     hard = {"hard": {"persistentvolumeclaims": "0"}}
     await place.api.create(quotas, {"metadata": {"name": "storage"}, "spec": hard})
 
-    async def is_counted() -> bool:
-        found = await place.api.get(f"{quotas}/storage")
-        return bool((found.get("status") or {}).get("hard"))
+    async def in_force() -> bool:
+        return "exceeded quota" in await hands.refusal_of_claim(place.api, place.name)
 
-    await place.cluster.until("the quota is counted", is_counted)
+    await place.cluster.until("the quota is in force", in_force)
     path = await _stateful_set(place, await place.storage_class())
     await kubernetes_says(place, "FailedCreate", "exceeded quota", name="db")
     yield "pvc data-db-0"
