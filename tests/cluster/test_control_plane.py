@@ -57,7 +57,7 @@ async def test_a_deleted_pod_is_gone_without_its_grace_time(api: Api, namespace:
             return answer.status == 404
         return False
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await until(gone)
 
 

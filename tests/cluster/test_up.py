@@ -58,7 +58,7 @@ async def all_dead(up: Up) -> None:
     async def dead() -> bool:
         return all(state(pid) in "ZX" for pid in up.children.values())
 
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await until(dead)
 
 

@@ -109,7 +109,7 @@ async def logged(*queues: KeyedQueue) -> AsyncIterator[list[Any]]:
     with capture_logs(processors=(merge_contextvars,)) as entries:
         running = asyncio.gather(*(queue.run() for queue in queues))
         try:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 yield entries
         finally:
             running.cancel()

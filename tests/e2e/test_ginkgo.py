@@ -52,7 +52,7 @@ class Programs:
     async def all_gone(self) -> bool:
         """Whether nothing of them is left; the kernel takes a moment for a namespace's last ones."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(30):
                 while self.sleeping():  # noqa: ASYNC110 - of other processes
                     await asyncio.sleep(0.02)
         return not self.sleeping()

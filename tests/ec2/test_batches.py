@@ -106,7 +106,7 @@ class Services:
             watcher.watch(each, "test", news.set)
         task = asyncio.create_task(watcher.run())
         try:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(30):
                 while (seen := watcher.sighting(good)) is None:
                     await news.wait()
                     news.clear()

@@ -209,6 +209,6 @@ async def test_a_gate_that_refuses_keeps_the_call_from_being_sent(
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while not await asyncio.to_thread(condition):  # noqa: ASYNC110 -- another process
             await asyncio.sleep(0.01)

@@ -105,7 +105,7 @@ async def test_at_the_end_whoever_waits_is_let_go(volumes: Volumes) -> None:
 
     await lookups.close()
 
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await asyncio.gather(waits, return_exceptions=True)
     assert waits.cancelled()
 

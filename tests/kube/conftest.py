@@ -70,10 +70,10 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def eventually() -> Callable[[Callable[[], object]], Any]:
-    """Wait until something holds; fail after 3 s."""
+    """Wait until something holds; fail after 30 s."""
 
     async def wait(holds: Callable[[], object]) -> None:
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(30):
             while not holds():  # noqa: ASYNC110 -- the thing watched has no event
                 await asyncio.sleep(0.002)
 

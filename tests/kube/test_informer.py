@@ -25,7 +25,7 @@ def a_pv(name: str, version: int, **more: object) -> dict[str, object]:
 @asynccontextmanager
 async def running(informer: Informer[PersistentVolume]) -> AsyncIterator[None]:
     task = asyncio.create_task(informer.run())
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         await informer.synced.wait()
     try:
         yield

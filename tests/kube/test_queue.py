@@ -249,7 +249,7 @@ async def test_drains_by_waiting_for_what_runs(metrics: Metrics, eventually: Eve
         handler.gate.set()
 
         assert await draining
-        await asyncio.wait_for(task, 3)
+        await asyncio.wait_for(task, 30)
 
     assert (handler.calls, queue.depth) == (["a"], 0)
 

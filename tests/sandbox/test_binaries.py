@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -258,13 +257,11 @@ def test_a_kubelet_that_kubernetes_does_not_allow_is_refused_before_a_build(
     assert machine.made == []
 
 
-def test_the_second_call_builds_nothing_and_is_quick(machine: Machine) -> None:
+def test_the_second_call_builds_nothing(machine: Machine) -> None:
     first = machine.ensure()
     made = list(machine.made)
-    started = time.perf_counter()
 
     assert machine.ensure() == first
-    assert time.perf_counter() - started < 0.1
     assert machine.made == made
 
 

@@ -73,7 +73,7 @@ async def after_a_look(
                 caches.persistent_volumes._store.apply(kube.objects[each.name])
 
     caches.news = happens
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         return ec2.deleted, await a_deleter(caches, ec2, kube, Events()).reconcile(RELEASED.name)
 
 

@@ -64,7 +64,7 @@ class World:
 
     async def settled(self) -> None:
         """Let the queue work until it has nothing to do."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while self.flow.queue.depth:  # noqa: ASYNC110 -- a queue has no event for this
                 await asyncio.sleep(0)
 

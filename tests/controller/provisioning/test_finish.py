@@ -18,7 +18,7 @@ async def test_a_volume_that_was_made_is_saved_and_nothing_else_is_passed_at():
     provisioner = world.provisioner
     work = asyncio.create_task(provisioner.queue.run())
     provisioner.queue.add(UID)
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         await provisioner._passed.wait()
         assert provisioner.creations.has_made(UID)
         finishing = asyncio.create_task(provisioner.finish())
@@ -46,7 +46,7 @@ async def test_what_ec2_was_not_asked_for_is_left():
     work = asyncio.create_task(world.provisioner.queue.run())
     world.provisioner.queue.add(UID, after_s=60)
 
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(30):
         await world.provisioner.finish()
         assert await world.provisioner.queue.drain(0.0)
         await work

@@ -83,7 +83,7 @@ async def test_nothing_is_decided_before_every_kind_was_listed(slow: Resource[An
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
     synced = asyncio.create_task(caches.synced())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await kube.asked.wait()
         for _ in range(20):  # all others have their list by now
             await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_only_pending_pods_are_asked_for():
     kube = SlowKube(resources.EVENTS)
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await caches.synced()
 
     assert kube.selectors.pop("pods") == "status.phase=Pending"
@@ -149,7 +149,7 @@ async def test_a_kind_that_comes_later_is_followed_and_holds_nobody_up(
     kube.kinds = tuple(kind for kind in KINDS if kind not in SNAPSHOT_KINDS)
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await caches.synced()
         before = caches.snapshots.synced.is_set(), kube.asked.is_set()
 

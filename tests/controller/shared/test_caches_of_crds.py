@@ -61,7 +61,7 @@ async def test_a_standby_takes_over_though_the_crds_went_meanwhile():
     kube = Kube()
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await caches.synced()
         kube.delete_crds()
 
@@ -77,7 +77,7 @@ async def test_an_older_kubernetes_without_crds_costs_one_line_a_kind_that_names
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     with capture_logs() as lines:
         following = asyncio.create_task(caches.run())
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await caches.synced()
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
@@ -107,7 +107,7 @@ async def test_an_optional_kind_that_cannot_be_listed_costs_its_own_feature_only
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
     with capture_logs() as lines:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await caches.synced()
         await asyncio.sleep(0.5)  # it is asked for again, and fails again
 
@@ -121,7 +121,7 @@ async def test_an_optional_kind_that_cannot_be_listed_costs_its_own_feature_only
     await caches.refresh()
 
     kube.failures.clear()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await caches._kinds[kind].synced.wait()
     assert caches.has_snapshots
     following.cancel()
@@ -151,7 +151,7 @@ async def test_a_list_that_fails_at_the_takeover_leaves_nothing_old_to_act_on():
     kube.contents = [a_content()]
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await caches.synced()
         assert len(caches.contents.values()) == 1
         kube.broken = True
@@ -177,7 +177,7 @@ async def test_crds_that_go_before_their_first_list_hold_nobody_up(
     kube = HastyKube()
     caches = Caches(cast("KubeClient", kube), Metrics(), DRIVER)
     following = asyncio.create_task(caches.run())
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await caches.synced()
 
     assert caches.is_synced

@@ -119,7 +119,7 @@ async def test_an_object_that_cannot_be_read_holds_back_only_the_volumes_that_it
     odd = world.caches.persistent_volumes._store
     odd.cannot_read("pv-odd", "5")
     with capture_logs() as logs:
-        async with running(world) as unclaimed, asyncio.timeout(5):
+        async with running(world) as unclaimed, asyncio.timeout(30):
             with pytest.raises(StorageError) as told:
                 await unclaimed.volume_for("pvc-1")
             assert told.value.reason is Reason.UNREADABLE
@@ -143,7 +143,7 @@ async def test_a_volume_that_the_object_named_once_it_can_be_read_is_not_used_fo
     world = World(TAGGED)
     odd = world.caches.persistent_volumes._store
     odd.cannot_read("pv-odd", "5")
-    async with running(world) as unclaimed, asyncio.timeout(5):
+    async with running(world) as unclaimed, asyncio.timeout(30):
         with pytest.raises(StorageError):
             await unclaimed.volume_for("pvc-1")
 
@@ -157,7 +157,7 @@ async def test_who_asks_for_an_unowned_volume_hears_why_that_cannot_be_told():
     denied = an_ec2_error(Reason.PERMISSION_DENIED)
     denied.retry_after_s = 0.05
     world.denials = [denied]
-    async with running(world) as unclaimed, asyncio.timeout(5):
+    async with running(world) as unclaimed, asyncio.timeout(30):
         with pytest.raises(StorageError) as told:
             await unclaimed.volume_for("pvc-1")
         assert told.value.reason is Reason.PERMISSION_DENIED

@@ -20,7 +20,7 @@ OURS = a_volume("vol-0fffffffffffffff0", tags=TAGGED.tags, created_at=AHEAD)
 async def begun(unclaimed: UnclaimedTags) -> Epoch:
     running = asyncio.create_task(unclaimed.run())
     try:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             epoch = await unclaimed.leadership.new_epoch()
     finally:
         running.cancel()

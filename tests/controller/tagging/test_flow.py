@@ -311,7 +311,7 @@ def test_rounds_follow_each_other_even_when_one_fails():
     ids=["no tags", "not asked for"],
 )
 async def test_there_is_no_round_unless_it_was_asked_for(world: World):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await world.extra_tags.run()  # it ends
 
     assert world.ec2.described == []

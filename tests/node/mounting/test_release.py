@@ -103,7 +103,7 @@ async def test_a_container_that_ends_meanwhile_is_waited_for(machine):
         began_s = time.monotonic()
         await unstaging
 
-    assert time.monotonic() - began_s < 5
+    assert time.monotonic() - began_s < 30
 
 
 async def test_a_plugin_that_was_restarted_meanwhile_finds_it_still_in_use(machine):

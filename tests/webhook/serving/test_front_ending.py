@@ -55,7 +55,7 @@ async def test_when_it_ends_it_accepts_nobody_and_answers_what_is_under_way():
         gate.open.set()
         answers = [await read_answer(reader) for reader, _ in (busy, sending)]
         assert it.serving is not None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             await it.serving
             assert await idle[0].read() == b""
 
@@ -72,7 +72,7 @@ async def test_it_ends_even_when_an_answer_never_comes():
         await gate.begun.wait()
         stop.set()
         assert it.serving is not None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(8):
             await it.serving
             assert await reader.read() == b""
 
@@ -80,7 +80,7 @@ async def test_it_ends_even_when_an_answer_never_comes():
 
 
 async def test_it_ends_within_a_handshake():
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         async with world() as it, it.wire(tls=False) as (reader, writer):
             writer.write(CLIENT_HELLO_HALF)
             await until(lambda: it.counted("connections") == 1.0)
