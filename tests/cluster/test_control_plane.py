@@ -30,7 +30,7 @@ async def a_running_pod(api: Api, namespace: str, **spec: Any) -> dict[str, Any]
         seen.update(await api.get(f"{pods}/web"))
         return bool(seen["status"]["phase"] == "Running")
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await until(running)
     return seen
 
@@ -57,7 +57,7 @@ async def test_a_deleted_pod_is_gone_without_its_grace_time(api: Api, namespace:
             return answer.status == 404
         return False
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await until(gone)
 
 
@@ -96,7 +96,7 @@ async def test_the_csi_node_of_a_node_that_vanished_goes_with_it(api: Api) -> No
         items = (await api.get("/apis/storage.k8s.io/v1/csinodes"))["items"]
         return name not in {each["metadata"]["name"] for each in items}
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await until(gone)
 
 
@@ -137,7 +137,7 @@ async def test_the_audit_log_names_what_a_service_account_did(
             each["user"]["username"] == user and each["requestURI"] == "/version" for each in lines
         )
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await until(logged)
 
 

@@ -53,7 +53,7 @@ async def running(*work: Awaitable[None]) -> AsyncIterator[None]:
 
 
 async def eventually(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 -- the thing watched has no event
             await asyncio.sleep(0.01)
 
@@ -67,7 +67,7 @@ async def test_an_informer_follows_changes(client: KubeClient, namespace: str) -
     informer = following(client, namespace)
     told: list[tuple[str | None, str | None]] = []
     async with running(informer.run()):
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), 60)
         informer.subscribe(
             lambda old, new: told.append((old.name if old else None, new.name if new else None))
         )
@@ -84,7 +84,7 @@ async def test_an_informer_outlives_its_api_server(
 ) -> None:
     informer = following(client, namespace)
     async with running(informer.run()):
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), 60)
         await background.call(background.sandbox.plane.stop_api_server())
         with pytest.raises(KubeError) as caught:
             await client.get(CLAIMS, "any", namespace)
@@ -99,7 +99,7 @@ async def test_an_own_write_meets_its_echo(client: KubeClient, namespace: str) -
     informer = following(client, namespace)
     told: list[str] = []
     async with running(informer.run()):
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), 60)
         informer.subscribe(
             lambda _, new: told.append(new.metadata.resource_version if new else "-")
         )
@@ -128,7 +128,7 @@ async def test_a_watch_ends_with_a_bookmark(client: KubeClient, namespace: str) 
     version = (await client.list(CLAIMS)).resource_version
     await client.create(CLAIMS, a_claim("c"), namespace)
     watch = client.watch(CLAIMS, resource_version=version, timeout_s=4, namespace=namespace)
-    async with asyncio.timeout(15), aclosing(watch) as lines:
+    async with asyncio.timeout(60), aclosing(watch) as lines:
         kinds = [(await anext(lines)).type]
         # A bookmark is only sent for what happened since, elsewhere.
         await client.create(CLAIMS, a_claim(namespace), "default")
@@ -153,7 +153,7 @@ async def test_a_quiet_kind_is_proven_by_a_watch_of_three_seconds_and_no_list(
     metrics, began_s = Metrics(), asyncio.get_running_loop().time()
     informer = Informer(client, ATTACHMENTS, metrics)
     async with running(informer.run()):
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), 60)
         for n in range(3):
             await client.create(CLAIMS, a_claim(f"other-{n}"), namespace)
             await informer.catch_up()
@@ -171,7 +171,7 @@ async def test_a_cache_catches_up_with_what_its_own_watch_has_not_shown(
     informer = Informer(client, CLAIMS, metrics, namespace=namespace)
     gone = await client.create(CLAIMS, a_claim("gone"), namespace)
     async with running(informer.run()):
-        await asyncio.wait_for(informer.synced.wait(), 10)
+        await asyncio.wait_for(informer.synced.wait(), 60)
         await client.delete(CLAIMS, gone.name, namespace=namespace)
         await client.create(CLAIMS, a_claim("new"), namespace)
         assert [each.name for each in informer.values()] == ["gone"]
@@ -184,7 +184,7 @@ async def test_a_cache_catches_up_with_what_its_own_watch_has_not_shown(
 
 async def test_a_watch_from_too_long_ago_has_expired(client: KubeClient) -> None:
     watch = client.watch(CLAIMS, resource_version="1", timeout_s=9)
-    async with asyncio.timeout(15), aclosing(watch) as lines:
+    async with asyncio.timeout(60), aclosing(watch) as lines:
         with pytest.raises(KubeError) as caught:
             await anext(lines)
 
@@ -307,13 +307,13 @@ async def test_leases_are_handed_over(client: KubeClient, namespace: str) -> Non
         )
 
     first, second = replica("first"), replica("second")
-    await asyncio.wait_for(first.acquire(), 10)
+    await asyncio.wait_for(first.acquire(), 60)
     waiting = asyncio.create_task(second.acquire())
     async with running(first.hold()):
         await asyncio.sleep(0.5)
     standing_by = not waiting.done()
     await first.release()
-    await asyncio.wait_for(waiting, 10)
+    await asyncio.wait_for(waiting, 60)
     found = [(await client.get(LEASES, name, namespace)).spec for name in names]
 
     assert standing_by

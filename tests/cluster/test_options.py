@@ -161,5 +161,5 @@ async def test_each_flow_is_counted_with_its_duration(
         async def counted(flow: str = flow) -> bool:
             return await replica.metric(f'ebs_provisioner_flow_seconds_count{{flow="{flow}"}}') == 1
 
-        await eventually(f"{flow} is counted once", counted, 5)
+        await eventually(f"{flow} is counted once", counted)
         assert 0 < await replica.metric(f'ebs_provisioner_flow_seconds_sum{{flow="{flow}"}}') < 60

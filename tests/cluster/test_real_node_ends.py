@@ -157,7 +157,7 @@ async def by_being_killed_with_the_keepers(up: Up) -> None:
     for keeper in up.keepers:
         os.kill(keeper, signal.SIGKILL)
     await up.process.wait()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await until(up.has_no_keepers)
     host = Host(up.temporary / "next", (), print)
     await host.on()
@@ -194,7 +194,7 @@ async def test_nothing_is_left_of_real_nodes_when_a_sandbox_ends(
             return not left()
 
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 await until(gone)
         assert left() == []
 

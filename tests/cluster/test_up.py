@@ -58,7 +58,7 @@ async def all_dead(up: Up) -> None:
     async def dead() -> bool:
         return all(state(pid) in "ZX" for pid in up.children.values())
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await until(dead)
 
 
@@ -81,7 +81,7 @@ async def by_ctrl_c(up: Up) -> None:
 
 async def by_the_death_of_a_part(up: Up) -> None:
     os.kill(up.children["kube-scheduler"], signal.SIGKILL)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         _, errors = await up.process.communicate()
     assert up.process.returncode == 1
     assert b"kube-scheduler ended by signal 9; the end of its log:" in errors
@@ -89,7 +89,7 @@ async def by_the_death_of_a_part(up: Up) -> None:
 
 async def by_the_death_of_the_controller(up: Up) -> None:
     os.kill(up.children["controller"], signal.SIGKILL)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         _, errors = await up.process.communicate()
     assert up.process.returncode == 1
     assert b"controller ended by signal 9; the end of its log:" in errors

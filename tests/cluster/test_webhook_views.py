@@ -80,7 +80,7 @@ class Views:
 
 
 async def eventually(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not holds():  # noqa: ASYNC110 -- the thing watched has no event
             await asyncio.sleep(0.01)
 
