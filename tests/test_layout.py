@@ -71,7 +71,7 @@ ALLOWED: dict[str, set[str]] = {
     # Its volumes are made like all others.
     "controller.moving": {
         *("controller.claims", "controller.placement", "controller.provisioning"),
-        *("controller.shared", "kube", "ec2", "classes"),
+        *("controller.shared", "kube", "ec2", "classes", "prices"),
     },
     "controller.snapshotting": {"controller.shared", "kube", "ec2"},
     # A new volume is no orphan while the attempt that made it is under way.
@@ -172,7 +172,7 @@ ALLOWED: dict[str, set[str]] = {
     "inspect.commands": {"options"},
     "moves": {
         *("inspect.command_line", "inspect.completion", "inspect.object_name_rules"),
-        *("inspect.reading", "inspect.shell_words", "inspect.terminal", "kube", "prices"),
+        *("inspect.reading", "inspect.shell_words", "inspect.terminal", "kube"),
     },
     "inspect": set(),
     "conformance": {"ec2", "kube"},

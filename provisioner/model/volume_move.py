@@ -205,6 +205,31 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     driver: str = ""
 
 
+class MoveEstimate(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """``status.plan.estimate``; amounts are of the currency, with two decimal places.
+
+    Attributes:
+        least_minutes: about how long it takes at least, with a first snapshot of a full volume.
+        most_minutes: and at most.
+        currency: such as "USD"; "" where the Region's prices are not known, as are all amounts.
+        prices_of: the date of the list prices, such as "2026-11-01".
+        source_month: what the old volume costs a month.
+        target_month: what the new one costs a month.
+        keeping_source: what both being there costs more, for as long as the old one is kept; "" if
+            it is not kept, or until somebody deletes it.
+        snapshot_month: the most that the snapshot costs a month, while it is there.
+    """
+
+    least_minutes: int
+    most_minutes: int
+    currency: str = ""
+    prices_of: str = ""
+    source_month: str = ""
+    target_month: str = ""
+    keeping_source: str = ""
+    snapshot_month: str = ""
+
+
 class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status.plan``.
 
@@ -212,7 +237,7 @@ class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     ``copies_files``: a pod copies files into an empty volume; ``warms``: snapshots are taken while
     pods run, before they stop; ``pods``: those that stop; ``stops``:
     which owners of theirs the move scales down, in sentences; ``notes``: what a human should know
-    first.
+    first; ``estimate``: null if nothing is copied.
     """
 
     source: Shape = Shape()
@@ -223,6 +248,7 @@ class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     pods: list[str] = []
     stops: list[str] = []
     notes: list[str] = []
+    estimate: MoveEstimate | None = None
 
 
 class MoveSource(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

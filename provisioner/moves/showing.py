@@ -1,4 +1,4 @@
-"""Show plans before anybody is asked, with what only the cluster and the prices tell."""
+"""Show plans before anybody is asked, with what only the cluster tells."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,6 @@ from provisioner.kube.client import KubeClient
 from provisioner.model.volume_move import VolumeMove
 from provisioner.moves import estimate_words, plan_words
 from provisioner.moves.owners import how_to_stop
-from provisioner.prices import price_file
 
 _TITLE = "These claims get other volumes with the same data, all at the same time:"
 
@@ -35,4 +34,4 @@ def estimates_of(groups: Sequence[Sequence[VolumeMove]], at_once: int) -> list[s
     """Time and cost of dry runs; sentences."""
     every = [each for group in groups for each in group]
     times = estimate_words.times(groups, at_once)
-    return [*times, *estimate_words.costs(every, price_file.shipped())]
+    return [*times, *estimate_words.costs(every)]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from provisioner.controller.moving.copying_rules import pod_body
+from provisioner.controller.moving.copying.rules import pod_body
 from provisioner.model.driver import AUTO_MODE_DRIVER, EBS_DRIVER
 from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
 from tests.cluster.accounts import CONTROLLER, WEBHOOK

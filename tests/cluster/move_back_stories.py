@@ -108,6 +108,7 @@ class MoveBack(MoveStory):
         assert newer["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
         assert not OF_MOVES & newer["metadata"].get("annotations", {}).keys(), newer
         assert "nothing is lost" in move["status"]["plan"]["notes"][0]
+        assert "estimate" not in move["status"]["plan"]
         assert set(await self.volumes()) == {self.volume_id, self.newer_id}
         assert len(await self.persistent_volumes()) == 2
         assert await self.snapshots() == {}

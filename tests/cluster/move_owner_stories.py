@@ -131,6 +131,9 @@ class MoveScalesDown(MoveUnderStatefulSet):
         assert any(f"Argo CD manages StatefulSet {self.set_name}" in note for note in notes), notes
         (self.scaled,) = move["status"]["consumers"]
         assert move["status"]["plan"]["pods"] == [f"{self.set_name}-0"]
+        estimate = move["status"]["plan"]["estimate"]
+        assert (estimate["leastMinutes"], estimate["mostMinutes"]) == (2, 3)
+        assert (estimate["currency"], estimate["sourceMonth"]) == ("USD", "0.32")
 
     async def check(self) -> None:
         """It had one replica, and has it again."""

@@ -26,6 +26,16 @@ SOURCE: Json = {
     "reclaimPolicy": "Delete",
     "driver": "ebs.csi.aws.com",
 }
+ESTIMATE: Json = {
+    "leastMinutes": 2,
+    "mostMinutes": 8,
+    "currency": "USD",
+    "pricesOf": "2026-11-01",
+    "sourceMonth": "1.60",
+    "targetMonth": "1.60",
+    "keepingSource": "0.37",
+    "snapshotMonth": "1.00",
+}
 PLANNED: Json = {
     "phase": "Planned",
     "plan": {
@@ -33,6 +43,7 @@ PLANNED: Json = {
         "target": SHAPE | {"zone": "us-east-1b"},
         "pods": [],
         "notes": ["the claim gets another UID"],
+        "estimate": ESTIMATE,
     },
     "source": SOURCE,
 }

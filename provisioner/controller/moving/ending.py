@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from provisioner.controller.moving import form_rules, phase_rules
-from provisioner.controller.moving.copying import Copier
+from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.creation import MoveVolumes
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s

@@ -14,7 +14,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner.controller.moving import form_rules, freshness_rules, phase_rules
-from provisioner.controller.moving.copying import Copier
+from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.creation import MoveVolumes, grown, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.going_back.flow import GoingBack

@@ -12,7 +12,8 @@ from msgspec import structs
 
 from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass
-from provisioner.controller.moving import copy_plan_rules, form_rules, phase_rules
+from provisioner.controller.moving import form_rules, phase_rules
+from provisioner.controller.moving.copying import plan_rules as copy_plan_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules

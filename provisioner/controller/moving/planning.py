@@ -1,5 +1,6 @@
 """Planning: read what the plan of a move rests on, once, and write what is decided."""
 
+import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import assert_never
@@ -9,8 +10,8 @@ from msgspec import structs
 
 from provisioner.classes import iops_rules
 from provisioner.classes.storage_class_rules import ReadClass, read
-from provisioner.controller.moving import form_rules, phase_rules, plan_rules
-from provisioner.controller.moving.copying import Copier
+from provisioner.controller.moving import estimate_rules, form_rules, phase_rules, plan_rules
+from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.going_back.rules import Kept
@@ -30,7 +31,8 @@ from provisioner.model.errors import NO_ANSWER, Ec2Error, KubeError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import CreateRequest
-from provisioner.model.volume_move import MovePlan, Phase, VolumeMove
+from provisioner.model.volume_move import MoveEstimate, MovePlan, MoveSource, Phase, VolumeMove
+from provisioner.prices import price_file
 
 # After so long without a plan, the driver of the volume has no controller that moves.
 _UNTAKEN_S = 600.0
@@ -80,6 +82,8 @@ class Planning:
             case plan_rules.Planned(
                 plan=plan, source=source, request=request, body=body, kept=kept
             ):
+                if request is not None:
+                    plan = structs.replace(plan, estimate=await _estimate(move, plan, source))
                 await self._record.advance(
                     move,
                     Phase.PLANNED,
@@ -201,6 +205,11 @@ class Planning:
             form_rules.driver_of(found), self._driver
         )
         return found.named_volume if found is not None and is_of_ebs else None
+
+
+async def _estimate(move: VolumeMove, plan: MovePlan, source: MoveSource) -> MoveEstimate:
+    prices = await asyncio.to_thread(price_file.shipped)
+    return estimate_rules.estimate(move, plan, source.reclaim_policy, prices)
 
 
 def _zone(move: VolumeMove, kept: Kept | None) -> str:

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving.copy_plan_rules import NO_IMAGE, is_asked
+from provisioner.controller.moving.copying.plan_rules import NO_IMAGE, is_asked
 from provisioner.model.document import Document
 from tests.builders import ZONE
 from tests.controller.moving.test_plan_rules import (

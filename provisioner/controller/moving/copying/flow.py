@@ -9,8 +9,7 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
-from provisioner.controller.moving import copy_plan_rules
-from provisioner.controller.moving import copying_rules as rules
+from provisioner.controller.moving.copying import plan_rules, rules
 from provisioner.controller.moving.phase_rules import Await, GoOn, Undo, Use
 from provisioner.controller.moving.record import (
     CLAIM_DOCUMENTS,
@@ -60,11 +59,11 @@ class Copier:
 
     async def why_not(self, move: VolumeMove, old: Document | None, volume: Volume | None) -> str:
         """Why no pod can copy the files, in one sentence; "" if one can, or if none has to."""
-        if old is None or volume is None or not copy_plan_rules.is_asked(move, volume, old):
+        if old is None or volume is None or not plan_rules.is_asked(move, volume, old):
             return ""
         image = await self._image()
         if not image:
-            return copy_plan_rules.NO_IMAGE
+            return plan_rules.NO_IMAGE
         body, namespace = rules.pod_body(move, image), move.metadata.namespace
         try:
             with suppress_exists():

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from provisioner.controller.moving.copying import Copier
+from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.phase_rules import Await, GoOn, Undo
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.copy_report import CopyReport, encoded
@@ -18,7 +18,7 @@ from provisioner.model.errors import KubeError, Outcome, Reason
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import VolumeMove
 from tests.builders import a_volume
-from tests.controller.moving.test_copying_rules import NEW_PV, a_move, old
+from tests.controller.moving.copying.test_rules import NEW_PV, a_move, old
 
 Json = dict[str, Any]
 VOLUME = replace(a_volume(), size_gib=4)

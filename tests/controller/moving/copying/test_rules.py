@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from provisioner.controller.moving import copying_rules as rules
+from provisioner.controller.moving.copying import rules
 from provisioner.controller.moving.phase_rules import (
     Await,
     GoOn,

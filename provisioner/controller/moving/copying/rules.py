@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from provisioner.controller.moving.copy_plan_rules import OF_ALL
+from provisioner.controller.moving.copying.plan_rules import OF_ALL
 from provisioner.controller.moving.form_rules import in_csi_form
 from provisioner.controller.moving.phase_rules import Await, GoOn, Undo, Use
 from provisioner.model.claim import BIND_COMPLETED, CLAIM_KIND
