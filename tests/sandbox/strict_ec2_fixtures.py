@@ -57,7 +57,8 @@ def plain_moto() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def plain_client(plain_moto: str) -> Any:
-    return client(plain_moto)
+    # Its first call has the server import EC2, for 20 s where four processes begin their tests.
+    return client(plain_moto, read_timeout_s=120.0)
 
 
 @pytest.fixture
