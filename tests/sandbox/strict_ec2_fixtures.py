@@ -29,7 +29,8 @@ _BROKEN = (
 
 @pytest.fixture(scope="session")
 def strict_client(strict_ec2_server: StrictEc2) -> Any:
-    return client(strict_ec2_server.endpoint)
+    # A page of types takes 6 s where four processes of the suite are busy.
+    return client(strict_ec2_server.endpoint, read_timeout_s=120.0)
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +58,7 @@ def plain_moto() -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def plain_client(plain_moto: str) -> Any:
-    # Its first call has the server import EC2, for 20 s where four processes begin their tests.
+    # Its first call has the server import EC2: more than 20 s where four processes begin.
     return client(plain_moto, read_timeout_s=120.0)
 
 
