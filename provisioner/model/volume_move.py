@@ -205,19 +205,20 @@ class Shape(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     driver: str = ""
 
 
-class MoveEstimate(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class MoveEstimate(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
     """``status.plan.estimate``; amounts are of the currency, with two decimal places.
 
     Attributes:
-        least_minutes: about how long it takes at least, with a first snapshot of a full volume.
+        least_minutes: about how long it takes at least, with a first snapshot of a full volume, or
+            with a copy of as many files as fit.
         most_minutes: and at most.
-        currency: such as "USD"; "" where the Region's prices are not known, as are all amounts.
+        currency: such as "USD"; left out, as all amounts are, where a price is not known.
         prices_of: the date of the list prices, such as "2026-11-01".
         source_month: what the old volume costs a month.
         target_month: what the new one costs a month.
         keeping_source: what both being there costs more, for as long as the old one is kept; "" if
             it is not kept, or until somebody deletes it.
-        snapshot_month: the most that the snapshot costs a month, while it is there.
+        snapshot_month: the most that the snapshot costs a month, while it is there; "" without one.
     """
 
     least_minutes: int

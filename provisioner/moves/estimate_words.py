@@ -10,23 +10,15 @@ from provisioner.model.volume_move import MoveEstimate, MovePlan, VolumeMove
 
 def times(groups: Sequence[Sequence[VolumeMove]], at_once: int) -> list[str]:
     """How long groups of dry runs take, so many at once; nothing if no volume is copied."""
-    largest = [
-        max(found, key=lambda each: each[0].source.size_gib)
-        for group in groups
-        if (found := _estimated(group))
-    ]
-    if not largest:
+    longest = [max(found, key=_most) for group in groups if (found := _estimated(group))]
+    if not longest:
         return []
-    plan, estimate = max(largest, key=lambda each: each[0].source.size_gib)
+    plan, estimate = max(longest, key=_most)
     least, most = estimate.least_minutes, estimate.most_minutes
-    first = f"a first snapshot of {plan.source.size_gib} GiB takes about {_range(least, most)}"
-    why = "an estimate for a full volume, as EC2 promises no rate"
-    last = "pods stop for it; a later one copies only what has changed"
-    if all(plan.warms for group in groups for plan, _ in _estimated(group)):
-        last = "pods go on meanwhile, and stop for what has changed since"
-    told = [f"{first} ({why}); {last}"]
+    are_warm = all(plan.warms for group in groups for plan, _ in _estimated(group))
+    told = [_why(plan, _range(least, most), are_warm=are_warm)]
     if len(groups) > 1:
-        rounds = math.ceil(len(largest) / at_once)
+        rounds = math.ceil(len(longest) / at_once)
         told.append(f"all {len(groups)} take about {_range(rounds * least, rounds * most)}")
     return told
 
@@ -57,6 +49,27 @@ def costs(moves: Sequence[VolumeMove]) -> list[str]:
         most = _sum(each.snapshot_month for each in estimates)
         told.append(f"while it is there, the snapshot costs at most {unit} {most} a month")
     return ["; ".join(told)]
+
+
+def _why(plan: MovePlan, time: str, *, are_warm: bool) -> str:
+    """What of a move takes so long, and for whom."""
+    if plan.copies_files:
+        size_gib = min(plan.source.size_gib, plan.target.size_gib)
+        return (
+            f"the copy of up to {size_gib} GiB of files takes about {time} (an estimate: many "
+            "small files take longest); pods stop for it"
+        )
+    last = "pods stop for it; a later one copies only what has changed"
+    if are_warm:
+        last = "pods go on meanwhile, and stop for what has changed since"
+    return (
+        f"a first snapshot of {plan.source.size_gib} GiB takes about {time} (an estimate for a "
+        f"full volume, as EC2 promises no rate); {last}"
+    )
+
+
+def _most(each: tuple[MovePlan, MoveEstimate]) -> int:
+    return each[1].most_minutes
 
 
 def _estimated(moves: Iterable[VolumeMove]) -> list[tuple[MovePlan, MoveEstimate]]:

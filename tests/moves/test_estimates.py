@@ -45,6 +45,16 @@ def test_the_time_is_called_an_estimate():
     assert said.endswith("; pods go on meanwhile, and stop for what has changed since")
 
 
+def test_where_files_are_copied_no_snapshot_is_spoken_of():
+    move = a_move(copiesFiles=True, estimate={"leastMinutes": 10, "mostMinutes": 53})
+    (said,) = estimate_words.times([[move]], 1)
+
+    assert said == (
+        "the copy of up to 100 GiB of files takes about 10 to 53 minutes (an estimate: many small "
+        "files take longest); pods stop for it"
+    )
+
+
 def test_of_many_the_rounds_are_counted_by_how_many_go_at_once():
     small = a_move(1, estimate={"leastMinutes": 2, "mostMinutes": 2})
     groups = [[a_move(100), small], [small], [small]]

@@ -16,6 +16,10 @@ from provisioner.prices.price_rules import HOURS_A_MONTH, PriceFile, RegionPrice
 # An assumption, not a promise: 500 MiB/s is the most that EC2 gives the copy of one snapshot (EBS
 # user guide "Time-based copies", quotas, read 2026-11-24); the least is a guess.
 _FASTEST_MIBPS, _SLOWEST_MIBPS = 500, 50
+# Of a pod that copies files, where a volume's type tells no throughput (gp2 has 250 MiB/s at most),
+# and a guess for many small files.
+_FASTEST_COPY_MIBPS, _SLOWEST_COPY_MIBPS = 250, 20
+_COPY_PASSES = 2  # all is read once more, to be compared
 _MIB_A_GIB = 1024
 # The new volume, the exchange, and what pods take to end and to start.
 _REST_MINUTES = 1
@@ -33,13 +37,14 @@ def estimate(
         reclaim_policy: the old volume's; with Retain, the controller never deletes it.
         prices: by Region; without those of both volumes, no amount is told.
     """
-    least, most = minutes(plan.source.size_gib)
+    least, most = copy_minutes(plan) if plan.copies_files else minutes(plan.source.size_gib)
     rates = prices.regions.get(region_of(plan.target.zone))
     old, new = _month(plan.source, rates), _month(plan.target, rates)
     if rates is None or old is None or new is None:
         return MoveEstimate(least_minutes=least, most_minutes=most)
     kept_hours = 0 if reclaim_policy == "Retain" else Decimal(move.spec.keep_source_s) / 3600
-    snapshot = price_rules.snapshot_month(plan.source.size_gib * GIB, rates)
+    stored = 0 if plan.copies_files else plan.source.size_gib * GIB
+    snapshot = price_rules.snapshot_month(stored, rates) if stored else None
     return MoveEstimate(
         least_minutes=least,
         most_minutes=most,
@@ -54,10 +59,19 @@ def estimate(
 
 def minutes(size_gib: int) -> tuple[int, int]:
     """About how long a move with a first snapshot of a full volume takes: least and most."""
-    least, most = (
-        math.ceil(size_gib * _MIB_A_GIB / rate / 60) for rate in (_FASTEST_MIBPS, _SLOWEST_MIBPS)
-    )
-    return least + _REST_MINUTES, most + _REST_MINUTES
+    return _minutes(size_gib, _FASTEST_MIBPS), _minutes(size_gib, _SLOWEST_MIBPS)
+
+
+def copy_minutes(plan: MovePlan) -> tuple[int, int]:
+    """About how long a move takes whose files, as many as fit, are copied: least and most."""
+    size_gib = min(plan.source.size_gib, plan.target.size_gib) * _COPY_PASSES
+    told = [each.throughput_mibps for each in (plan.source, plan.target)]
+    fastest = min(each or _FASTEST_COPY_MIBPS for each in told)
+    return _minutes(size_gib, fastest), _minutes(size_gib, _SLOWEST_COPY_MIBPS)
+
+
+def _minutes(size_gib: int, mibps: int) -> int:
+    return math.ceil(size_gib * _MIB_A_GIB / mibps / 60) + _REST_MINUTES
 
 
 def _month(shape: Shape, rates: RegionPrices | None) -> Decimal | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from datetime import date
 from decimal import Decimal
 
+import msgspec
 import pytest
 
-from provisioner.controller.moving.estimate_rules import estimate, minutes
+from provisioner.controller.moving.estimate_rules import copy_minutes, estimate, minutes
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.volume_move import MoveEstimate, MovePlan, Shape, VolumeMove, VolumeMoveSpec
 from provisioner.prices.price_rules import PriceFile, RegionPrices
@@ -20,6 +21,7 @@ PRICES = PriceFile(
         "us-east-1": RegionPrices(
             as_of=date(2026, 11, 1),
             gib_month={"gp3": Decimal("0.08"), "gp2": Decimal("0.10")},
+            gp3_mibps_month=Decimal("0.04"),
             snapshot_gib_month=Decimal("0.05"),
         )
     },
@@ -65,4 +67,23 @@ def test_what_is_not_kept_or_never_deleted_has_no_cost_of_keeping(keep: str, pol
     ids=["of the Region", "of the type"],
 )
 def test_without_a_price_no_amount_is_told_and_none_guessed(old: Shape, prices: PriceFile):
-    assert told(old, prices=prices) == MoveEstimate(least_minutes=5, most_minutes=36)
+    found = told(old, prices=prices)
+
+    assert msgspec.to_builtins(found) == {"leastMinutes": 5, "mostMinutes": 36}
+
+
+def test_a_copy_of_files_takes_as_long_as_the_slower_volume_and_costs_no_snapshot():
+    small = Shape(zone="us-east-1a", size_gib=30, volume_type="gp3", throughput_mibps=250)
+    plan = MovePlan(source=OLD, target=small, copies_files=True)
+    spec = VolumeMoveSpec(claim_name="data", keep_source="73h")
+    found = estimate(VolumeMove(spec=spec), plan, "Delete", PRICES)
+
+    assert copy_minutes(plan) == (10, 53)
+    assert (found.least_minutes, found.most_minutes, found.snapshot_month) == (10, 53, "")
+    assert (found.source_month, found.keeping_source) == ("8.00", "0.80")
+
+
+def test_a_copy_between_volumes_of_no_told_throughput_is_no_faster_than_gp2():
+    plan = MovePlan(source=NEW, target=NEW, copies_files=True)
+
+    assert copy_minutes(plan)[0] == 15
