@@ -98,8 +98,9 @@ STAGES: Mapping[Phase, Stage] = {
     ),
     Phase.CLEANING: Stage(
         "The claim has its new PersistentVolume, and pods can use it: their owners are scaled back,"
-        " and pods that were held back start. The snapshots are deleted; with `source`, the "
-        "PersistentVolume that kept the volume.",
+        " and pods that were held back start. If the move has stopped pods, it waits until a node "
+        "has the new volume attached for one, for at most ten minutes. The snapshots are deleted; "
+        "with `source`, the PersistentVolume that kept the volume.",
         (Phase.DONE,),
     ),
     Phase.DONE: Stage(
@@ -322,7 +323,8 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
 
     Attributes:
         message: what it waits for, why it was refused, or what a human can do.
-        progress_percent: of the snapshot, as EC2 tells it.
+        progress_percent: of the snapshot, as EC2 tells it; ``progress_bytes``: the same part of
+            ``total_bytes``, of all that was written to the volume.
         kept: the volume to which it goes back; None if it does not.
         warm: ids of the snapshots that were taken while pods ran, in their order.
         warm_since: RFC 3339, when the last of these was asked for.
@@ -350,6 +352,8 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     source: MoveSource | None = None
     kept: MoveKept | None = None
     progress_percent: int = 0
+    progress_bytes: int = 0
+    total_bytes: int = 0
     warm: list[str] = []
     warm_since: str = ""
     snapshot: str = ""
@@ -463,6 +467,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
     def stops_pods(self) -> bool:
         """Whether its controller ends the pods that use the claim, and has them back."""
         return self.scales_down or self.restarts
+
+    @property
+    def has_stopped_pods(self) -> bool:
+        """Whether it has ended pods that are to have its claim again."""
+        return bool(self.told.restarts) or any(each.replicas for each in self.told.consumers)
 
     @property
     def holds_pods(self) -> bool:

@@ -98,7 +98,7 @@ def _change_options(command: Function) -> Function:
 @click.option(
     "--without-hold",
     is_flag=True,
-    help="Restart them also where no webhook holds those in their place back.",
+    help="Move the claim also where no webhook holds new pods of it back.",
 )
 @click.option(
     "--scale-down",

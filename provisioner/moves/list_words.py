@@ -65,6 +65,8 @@ def as_json(moves: Iterable[VolumeMove]) -> list[dict[str, Any]]:
             "dryRun": each.spec.dry_run,
             "phase": each.told.phase,
             "progressPercent": each.told.progress_percent,
+            "progressBytes": each.told.progress_bytes,
+            "totalBytes": each.told.total_bytes,
             "message": each.told.message,
         }
         for each in moves

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from provisioner.inspect.df.usage_rules import size
 from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, VolumeMove
 
 # Asked to abort in these, a move goes on to its end all the same.
@@ -110,7 +111,10 @@ def _said(move: VolumeMove) -> str:
 
 def _percent(move: VolumeMove) -> str:
     told = move.told
-    return f" {told.progress_percent} %" if told.phase in _COUNTED else ""
+    if told.phase not in _COUNTED:
+        return ""
+    of = f" of {size(told.total_bytes)}" if told.total_bytes else ""
+    return f" {told.progress_percent} %{of}"
 
 
 def _clock(passed_s: float) -> str:

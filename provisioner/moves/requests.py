@@ -6,18 +6,19 @@ in one sentence.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 from provisioner.inspect.command_line import KubeTarget
+from provisioner.inspect.df.usage import on_node
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.resources import CLAIMS, VOLUME_MOVES, Resource, T
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NO_ANSWER, KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume_move import VolumeMove
 from provisioner.moves import wish_rules
-from provisioner.moves.kinds import ACCESS_REVIEWS
+from provisioner.moves.kinds import ACCESS_REVIEWS, OWNED_PODS
 
 A = TypeVar("A")
 ROLE = "ebs-provisioner-volume-mover"  # manifests/volume-moves/mover.yaml
@@ -128,6 +129,21 @@ class Moves:
                 "wait for its end, and delete it",
             )
         return found
+
+    async def used_bytes(self, move: VolumeMove) -> int:
+        """What the files of a claim take, as the node of one of its pods measures it; 0 if unknown.
+
+        Nodes answer to whoever may get nodes/proxy. Others hear of it once its pods are stopped.
+        """
+        plan, namespace = move.told.plan, move.metadata.namespace
+        for name in plan.pods if plan is not None else ():
+            with suppress(KubeError, ValueError):
+                pod = await self._client.get(OWNED_PODS, name, namespace)
+                node = str(pod.spec.get("nodeName") or "")
+                for each in await on_node(self._client, node) if node else ():
+                    if each.key == move.claim_key:
+                        return each.used_bytes
+        return 0
 
     async def abort(self, move: VolumeMove) -> VolumeMove | None:
         """Have it undone; None if it is gone. Whether that is still possible, its controller says.

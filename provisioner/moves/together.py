@@ -59,7 +59,9 @@ async def prepare(
     taken = {each.name for each in there}
     named = [_named([by_claim[wish.claim_key] for wish in group], taken) for group in groups]
     final = [await _all(_planned_as_named(moves, each, limit) for each in group) for group in named]
-    _check_plans([each for group in final for each in group])
+    every = [each for group in final for each in group]
+    _check_plans(every)
+    await _all(_check_room(moves, each) for each in every if each.is_planned)
     return final
 
 
@@ -67,6 +69,16 @@ def _check_plans(found: Iterable[Prepared]) -> None:
     refused = wish_rules.refused([each.move for each in found if each.is_planned])
     if refused is not None:
         raise StorageError(Reason.NOT_SUPPORTED, refused)
+
+
+async def _check_room(moves: Moves, prepared: Prepared) -> None:
+    """Refuse what would be undone once pods are stopped, if their node knows it now."""
+    plan = prepared.move.told.plan
+    if plan is None or not plan.copies_files:
+        return
+    why = wish_rules.too_small(prepared.move, await moves.used_bytes(prepared.move))
+    if why is not None:
+        raise StorageError(Reason.NOT_SUPPORTED, why)
 
 
 async def _planned_as_named(moves: Moves, named: Prepared, limit: asyncio.Semaphore) -> Prepared:

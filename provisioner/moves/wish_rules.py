@@ -15,10 +15,12 @@ from typing import Any
 
 import msgspec
 
+from provisioner.inspect.df import usage_rules
 from provisioner.model.claim import CLAIM_KIND, Claim
 from provisioner.model.names import OUR_PREFIX
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed, printable
+from provisioner.model.volume import GIB
 from provisioner.model.volume_move import (
     API_VERSION,
     ENDS,
@@ -83,7 +85,7 @@ class Wish:
         keep_source: "" if it was not said.
         scale_down: the move scales the owners of the pods down.
         restart: it evicts the pods.
-        without_hold: also where no webhook holds those in their place back.
+        without_hold: also where no webhook holds new pods back.
         no_warm: pods stop at once, without snapshots while they run.
         moved_with: the claims that are moved at the same time.
         set_name: the StatefulSet whose claims are moved, "" for none.
@@ -232,13 +234,10 @@ def _check_move(given: Given) -> None:
 
 
 def _check_how(given: Given) -> None:
-    is_set = bool(given.words) and kind_of(given.words[0]) in SET_WORDS
     if given.scale_down and given.restart:
         raise ValueError(
             "--restart and --scale-down exclude each other: give the one that you mean"
         )
-    if given.without_hold and not given.restart and (given.scale_down or not is_set):
-        raise ValueError("--without-hold is for --restart alone: leave it out")
     if given.no_warm and given.abort is not None:
         raise ValueError(
             "--no-warm says nothing with --abort, as no snapshot is taken to go back: leave it out"
@@ -275,12 +274,14 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
 
 def _consumers(wish: Wish) -> Json:
     """``spec.consumers``, only if it is said: an older CRD does not know it."""
+    asked: Json = {}
     if wish.scale_down:
-        return {"consumers": {"policy": StopPolicy.SCALE_DOWN.value}}
-    if not wish.restart:
-        return {}
-    without = {"withoutHold": True} if wish.without_hold else {}
-    return {"consumers": {"policy": StopPolicy.RESTART.value} | without}
+        asked["policy"] = StopPolicy.SCALE_DOWN.value
+    elif wish.restart:
+        asked["policy"] = StopPolicy.RESTART.value
+    if wish.without_hold:
+        asked["withoutHold"] = True
+    return {"consumers": asked} if asked else {}
 
 
 def plan_name(wish: Wish, token: str) -> str:
@@ -482,6 +483,19 @@ def refused(planned: Sequence[VolumeMove]) -> str | None:
     others = [each.spec.claim_name for each in found[1:]]
     more = f"; nor can {listed(others, 'and')}" if others else ""
     return f"claim {found[0].claim_key} cannot be moved so: {found[0].told.message}{more}"
+
+
+def too_small(move: VolumeMove, used_bytes: int) -> str | None:
+    """Why a claim's files do not come into its new volume, as a sentence; None if they may."""
+    plan = move.told.plan
+    size_gib = plan.target.size_gib if plan is not None and plan.copies_files else 0
+    if not size_gib or used_bytes <= size_gib * GIB:
+        return None
+    used = usage_rules.size(used_bytes)
+    return (
+        f"claim {move.claim_key} cannot be moved so: its files take {used}, and the new volume "
+        f"would have {size_gib}Gi: ask for a larger size"
+    )
 
 
 def done_before(moves: Sequence[VolumeMove], wish: Wish, claim: Claim) -> VolumeMove | None:

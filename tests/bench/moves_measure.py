@@ -164,6 +164,7 @@ class _Crowd:
                 "spec": {
                     "claimName": name,
                     "to": {"zone": ZONES[(ZONES.index(zones[name]) + 1) % len(ZONES)]},
+                    "consumers": {"withoutHold": True},
                 },
             }
             for name in names

@@ -86,10 +86,13 @@ class Diaries:
 
     NAME = "diary"
 
-    def __init__(self, place: Place, nodes: Sequence[RealNode], replicas: int = 3) -> None:
+    def __init__(
+        self, place: Place, nodes: Sequence[RealNode], replicas: int = 3, size: str = "1Gi"
+    ) -> None:
         self._place = place
         self._nodes = nodes
         self._replicas = replicas
+        self._size = size
         self.path = f"/apis/apps/v1/namespaces/{place.name}/statefulsets/{self.NAME}"
 
     def pod(self, replica: int) -> str:
@@ -131,7 +134,7 @@ class Diaries:
         asked = {
             "storageClassName": class_name,
             "accessModes": ["ReadWriteOnce"],
-            "resources": {"requests": {"storage": "1Gi"}},
+            "resources": {"requests": {"storage": self._size}},
         }
         spec = {
             "serviceName": self.NAME,

@@ -40,7 +40,9 @@ class EdgeStory(MoveStory):
     uid = ""  # of the move
 
     async def ask(self, **spec: Any) -> None:
-        await super().ask(**spec)
+        """No webhook holds pods back here, so that some can come in between."""
+        consumers = {"withoutHold": True} | spec.pop("consumers", {})
+        await super().ask(consumers=consumers, **spec)
         self.uid = (await self.world.api.get(self.move_path))["metadata"]["uid"]
 
     @property
@@ -163,7 +165,7 @@ class EdgeStory(MoveStory):
 
     async def start_pod(self) -> None:
         """A pod on the node of the old zone."""
-        spec = self.pod_template(self.name)["spec"]
+        spec = self.pod_template(self.name)["spec"] | {"nodeName": self.node_here}
         spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": self.name}}]
         body = {"metadata": {"name": self.name}, "spec": spec}
         await self.world.api.create(self.pod_path.rpartition("/")[0], body)
@@ -176,7 +178,7 @@ class EdgeStory(MoveStory):
     async def beat(self) -> None:
         """Kubernetes detaches nothing until a kubelet tells again what it has mounted."""
         beat = {"metadata": {"annotations": {"example.com/heartbeat": str(time.monotonic())}}}
-        await self.world.api.patch(f"/api/v1/nodes/{self.slot.instance.private_dns_name}", beat)
+        await self.world.api.patch(f"/api/v1/nodes/{self.node_here}", beat)
 
     async def _is_unwanted(self) -> bool:
         await self.beat()
@@ -462,7 +464,7 @@ class NodeGone(EdgeStory):
     """The only node of the new zone goes; the claim waits there for the next one."""
 
     async def act(self) -> None:
-        await self.delete(f"/api/v1/nodes/{self.name}-there")
+        await self.delete(f"/api/v1/nodes/{self.node_there}")
 
     def ends(self) -> State:
         return moved()

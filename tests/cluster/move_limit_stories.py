@@ -46,7 +46,12 @@ class LimitRefuses(Apart):
             "apiVersion": "ebs-provisioner.io/v1alpha1",
             "kind": "VolumeMove",
             "metadata": {"name": name},
-            "spec": {"claimName": self.name, "to": {"zone": self.there}, "dryRun": True},
+            "spec": {
+                "claimName": self.name,
+                "to": {"zone": self.there},
+                "consumers": {"withoutHold": True},
+                "dryRun": True,
+            },
         }
         collection = self.move_path.rpartition("/")[0]
         await self.world.api.create(collection, body)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
-from provisioner.sandbox import nodes
 from provisioner.sandbox.installation import unregister_webhook
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import hands
@@ -17,7 +15,6 @@ from tests.cluster.replicas import WebhookReplica
 
 GATE = "ebs-provisioner.io/volume-move"
 HELD = "ebs-provisioner.io/held-for-move"
-_HOSTNAME = "kubernetes.io/hostname"
 
 
 @contextlib.asynccontextmanager
@@ -51,40 +48,6 @@ class MoveRestarts(MoveUnderStatefulSet):
         }
     )
     first_pod = ""
-
-    @property
-    def node_here(self) -> str:
-        return self.slot.instance.private_dns_name
-
-    @property
-    def node_there(self) -> str:
-        return f"{self.name}-there"
-
-    def pod_template(self, label: str) -> Json:
-        """Of a pod for which the scheduler finds one of this story's two nodes."""
-        template = super().pod_template(label)
-        spec = template["spec"]
-        del spec["nodeName"]
-        # The nodes of stories are cordoned: nobody else's pods are to come to them.
-        spec["tolerations"] = [{"operator": "Exists"}]
-        hosts = {"key": _HOSTNAME, "operator": "In", "values": [self.node_here, self.node_there]}
-        required = {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}
-        spec["affinity"] = {
-            "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
-        }
-        return template
-
-    async def furnish(self) -> None:
-        await super().furnish()
-        api, there = self.world.api, f"/api/v1/nodes/{self.node_there}"
-        await api.patch(there, {"metadata": {"labels": {_HOSTNAME: self.node_there}}})
-        await self.nodes_are_ready()
-
-    async def nodes_are_ready(self) -> None:
-        """Both nodes tell how they are, as kubelets do: also that they use no volume."""
-        ready = {"status": nodes.ready_status(self.slot.instance, dt.datetime.now(dt.UTC))}
-        for name in (self.node_there, self.node_here):
-            await self.world.api.patch(f"/api/v1/nodes/{name}/status", ready, "strategic")
 
     async def pod_when(self, what: str, is_so: Any) -> Json:
         """Wait until the pod of the StatefulSet looks so."""
@@ -165,9 +128,10 @@ class MoveRestartsIntruder(MoveRestarts):
 
     def intruder(self, name: str) -> Json:
         """A pod that names its node, and uses the claim."""
-        pod = super(MoveRestarts, self).pod_template(name)
+        pod = self.pod_template(name)
         volume = {"name": "data", "persistentVolumeClaim": {"claimName": self.name}}
         pod["metadata"] = {"name": name}
+        pod["spec"]["nodeName"] = self.node_here
         pod["spec"]["volumes"] = [volume]
         return pod
 

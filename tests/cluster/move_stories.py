@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import sys
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,18 +20,18 @@ from provisioner.model.persistent_volume import MIGRATED_TO, PROVISIONED_BY
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
 from provisioner.moves.requests import Moves
+from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api, ApiError
 from tests.cluster import epochs, hands
 from tests.cluster.hands import ATTACHMENTS, PVS, Json
 from tests.cluster.replicas import eventually
 from tests.cluster.source_stories import SIZE_GIB, SourceStory
-from tests.cluster.walk_world import Slot
 
 MANIFESTS = Path(__file__).parents[2] / "manifests" / "volume-moves"
 MOVES = "/apis/ebs-provisioner.io/v1alpha1"
 NOTE, LABEL = {"example.com/note": "stays"}, {"app": "shop"}
 OF_MOVES = {"ebs-provisioner.io/held-for-move", "ebs-provisioner.io/policy-before-move"}
-_ZONE = "topology.kubernetes.io/zone"
+_HOSTNAME = "kubernetes.io/hostname"
 _PATHS = {
     "CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
     "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
@@ -81,31 +83,38 @@ WITHOUT_COPY = frozenset(
 
 
 class MoveStory(SourceStory):
-    """A claim in one zone, and a node of another zone."""
+    """A claim in one zone, and nodes there and in another zone."""
 
     OPTIONS: ClassVar[Mapping[str, object]] = {"volume_moves": True}
     STEP_S = 300.0
 
     @property
     def there(self) -> str:
-        return next(each for each in self.world.sandbox.zones if each != self.zone)
+        return self.slot.elsewhere.zone
+
+    @property
+    def node_here(self) -> str:
+        return self.slot.instance.private_dns_name
+
+    @property
+    def node_there(self) -> str:
+        return f"{self.name}-there"
 
     @property
     def move_path(self) -> str:
         return f"{MOVES}/namespaces/{self.world.namespace}/volumemoves/{self.name}"
 
     async def furnish(self) -> None:
-        name, api = f"{self.name}-there", self.world.api
-        labels = {_ZONE: self.there, "topology.kubernetes.io/region": self.there[:-1]}
-        body: Json = {"metadata": {"name": name, "labels": labels}, "spec": {"unschedulable": True}}
+        name, api = self.node_there, self.world.api
+        body = nodes.node(self.slot.elsewhere)
+        body["metadata"]["name"] = body["metadata"]["labels"][_HOSTNAME] = name
+        body["spec"]["unschedulable"] = True
         node = await api.create("/api/v1/nodes", body)
-        owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node["metadata"]["uid"]}
-        driver = {"name": self.slot.driver, "nodeID": "i-0123456789abcdef0", "topologyKeys": []}
-        csi_node = {
-            "metadata": {"name": name, "ownerReferences": [owner]},
-            "spec": {"drivers": [driver]},
-        }
+        csi_node = nodes.csi_node(self.slot.elsewhere, node["metadata"]["uid"])
+        csi_node["metadata"]["name"] = csi_node["metadata"]["ownerReferences"][0]["name"] = name
+        csi_node["spec"]["drivers"][0]["name"] = self.slot.driver
         await api.create("/apis/storage.k8s.io/v1/csinodes", csi_node)
+        await self.nodes_are_ready()
         await super().furnish()
         noted = {"metadata": {"labels": LABEL, "annotations": NOTE}}
         await api.patch(self.claim_path, noted)
@@ -123,12 +132,24 @@ class MoveStory(SourceStory):
         }
         await self.world.api.create(self.move_path.rpartition("/")[0], body)
 
+    async def nodes_are_ready(self) -> None:
+        """Both nodes tell how they are, as kubelets do: also that they use no volume."""
+        ready = {"status": nodes.ready_status(self.slot.instance, dt.datetime.now(dt.UTC))}
+        for name in (self.node_there, self.node_here):
+            await self.world.api.patch(f"/api/v1/nodes/{name}/status", ready, "strategic")
+
     def pod_template(self, label: str) -> Json:
-        """Of a pod on the node of this story that mounts ``data``."""
+        """Of a pod that mounts ``data``; the scheduler finds it one of this story's two nodes."""
+        hosts = {"key": _HOSTNAME, "operator": "In", "values": [self.node_here, self.node_there]}
+        required = {"nodeSelectorTerms": [{"matchExpressions": [hosts]}]}
         return {
             "metadata": {"labels": {"app": label}},
             "spec": {
-                "nodeName": self.slot.instance.private_dns_name,
+                # The nodes of stories are cordoned: nobody else's pods are to come to them.
+                "tolerations": [{"operator": "Exists"}],
+                "affinity": {
+                    "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}
+                },
                 "terminationGracePeriodSeconds": 0,
                 "containers": [
                     {
@@ -182,7 +203,7 @@ class MoveStory(SourceStory):
         await super().clear()
         for snapshot_id in await self.snapshots():
             await asyncio.to_thread(self.world.hand.ec2.delete_snapshot, SnapshotId=snapshot_id)
-        await hands.discard(self.world.api, f"/api/v1/nodes/{self.name}-there")
+        await hands.discard(self.world.api, f"/api/v1/nodes/{self.node_there}")
 
     async def _free_volumes(self) -> None:
         """Detach them by hand, whatever wants them attached."""
@@ -441,7 +462,7 @@ class MoveToCsi(MoveStory):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.slot = Slot(EBS_DRIVER, self.slot.instance)
+        self.slot = replace(self.slot, driver=EBS_DRIVER)
 
     def named_volume(self) -> Json:
         handle = f"aws://{self.zone}/{self.volume_id}"

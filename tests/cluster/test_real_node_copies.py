@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -253,10 +254,39 @@ with open("/data/much", "wb") as file:
 """
 
 
+STAY = """
+import signal
+signal.signal(signal.SIGTERM, lambda *_: exit())
+signal.pause()
+"""
+
+
+async def refused_while_a_pod_runs(place: Place) -> None:
+    """The command asks the node, which measures every five seconds, and touches nothing."""
+    await start(place, "reader", STAY)
+    words = (f"pvc/{place.name}/data", "--size", "1Gi", "--dry-run")
+    kubeconfig = str(place.cluster.sandbox.plane.kubeconfig)
+
+    async def refused() -> bool:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "provisioner.cli", "ebs", "move", *words),
+            *("--kubeconfig", kubeconfig),
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        _, said = await process.communicate()
+        return "its files take 1.3Gi, and the new volume would have 1Gi" in said.decode()
+
+    await place.cluster.until("the command knows how full it is", refused, MOVE_S)
+    await real_pods.gone(place, "reader")
+    await real_pods.detached(place)
+
+
 @together.test
 async def test_files_that_do_not_fit_are_refused_and_the_old_volume_stays_as_it_is(place: Place):
     await real_pods.a_claim(place, **size("3Gi"))
     await run(place, "writer", FILL)
+    await refused_while_a_pod_runs(place)
     before = await picture(place, "before")
     old = await place.api.get(f"{place.claims}/data")
     volume_id = await real_pods.volume_of(place)

@@ -11,12 +11,14 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
+from provisioner.sandbox.installed.archive import read
 from provisioner.sandbox.real_node.node import RealNode
 from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.world import REAL_DELAYS
@@ -28,6 +30,7 @@ from tests.cluster.move_restart_stories import pods_held_back
 from tests.cluster.move_stories import MOVES, moves_installed
 from tests.cluster.place import Place, a_place
 from tests.cluster.replicas import installed
+from tests.image import checkout
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -41,7 +44,7 @@ FINAL_SNAPSHOT_S = SNAPSHOT_S - REAL_DELAYS["snapshot_saves_s"]
 UNDISTURBED_S = REAL_DELAYS["detach_s"]
 """Less than any stop could be: a volume is detached for it."""
 
-MOVE_S = 120.0
+MOVE_S = 240.0
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +52,21 @@ def two_zones() -> Iterator[Background]:
     yield from real_pods.background(nodes=0, zones=2, real_zones=2, latency="real")
 
 
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The image of this checkout, whose pods copy files."""
+    path = tmp_path_factory.mktemp("image") / "image.tar"
+    path.write_bytes(checkout.build().archive.data)
+    return path
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(two_zones: Background) -> AsyncIterator[Cluster]:
+async def cluster(two_zones: Background, archive: Path) -> AsyncIterator[Cluster]:
     sandbox = await installed(two_zones)
-    watched = real_pods.watched(two_zones, "--volume-moves")
+    for node in real_pods.fleet_of(sandbox).nodes:
+        await two_zones.call(node.import_images(archive))
+    copies = f"--copy-image={read(archive).name}"
+    watched = real_pods.watched(two_zones, "--volume-moves", copies)
     async with watched as running, moves_installed(running.api), pods_held_back(sandbox):
         yield running
 
@@ -176,6 +190,12 @@ async def same_data(place: Place, found: Moved) -> None:
     old, new = (disks.content_of(each) for each in found.volume_ids)
     uuids = [await asyncio.to_thread(diaries.uuid_of, each) for each in (old, new)]
     assert uuids[0] == uuids[1] != ""
+    await the_old_is_kept(place, found)
+
+
+async def the_old_is_kept(place: Place, found: Moved) -> None:
+    """The old volume ends with the line before the stop, and nobody deletes it."""
+    old = real_pods.fleet_of(place.cluster.sandbox).disks.content_of(found.volume_ids[0])
     kept = await asyncio.to_thread(diaries.diary_on, old)
     # The very last line may be on disk without anybody having been told.
     assert kept[-1].number in (found.last.number, found.first.number - 1)
@@ -194,12 +214,12 @@ async def may_be_used(place: Place, node: RealNode, *, by_pods: bool) -> None:
     await place.api.patch(f"{NODES}/{node.name}", {"spec": {"unschedulable": not by_pods}})
 
 
-async def test_claims_are_converted_moved_and_encrypted_while_other_replicas_write_on(
+async def test_claims_are_converted_moved_shrunk_and_encrypted_while_other_replicas_write_on(
     place: Place,
 ):
     here, there = real_pods.fleet_of(place.cluster.sandbox).nodes
     assert here.instance.zone != there.instance.zone
-    diary = Diaries(place, (here, there), len(REPLICAS))
+    diary = Diaries(place, (here, there), len(REPLICAS), size="2Gi")
     in_tree = await place.storage_class("in-tree", waits=True, provisioner=IN_TREE_DRIVER)
     await may_be_used(place, there, by_pods=False)
     await diary.start(in_tree)
@@ -207,6 +227,7 @@ async def test_claims_are_converted_moved_and_encrypted_while_other_replicas_wri
 
     await the_highest_becomes_csi(place, diary, here)
     await the_highest_goes(place, diary, here, there)
+    await the_highest_shrinks(place, diary, there)
     await the_middle_one_is_restarted_encrypted(place, diary, here, there)
 
     left = await asyncio.to_thread(place.cluster.ec2.describe_snapshots, OwnerIds=["self"])
@@ -237,6 +258,18 @@ async def the_highest_goes(place: Place, diary: Diaries, here: RealNode, there: 
     assert "] Warming: " in found.said
     assert (found.last.node, found.first.node) == (here.name, there.name)
     await same_data(place, found)
+
+
+async def the_highest_shrinks(place: Place, diary: Diaries, there: RealNode) -> None:
+    """A pod copies its files to a volume of half the size; ``moved`` has compared each line."""
+    move = scaling_down(place, "--size", "1Gi")
+    found = await moved(place, diary, HIGHEST, move)
+    await show(place, "shrunk", found, AFTER_IT_S)
+    assert "a pod copies the files" in found.said
+    assert (found.last.node, found.first.node) == (there.name, there.name)
+    sizes = [await place.cluster.volume(each) for each in found.volume_ids]
+    assert [each and each["Size"] for each in sizes] == [2, 1]
+    await the_old_is_kept(place, found)
 
 
 async def the_middle_one_is_restarted_encrypted(

@@ -41,10 +41,11 @@ _BIRTH_S = 120
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where one story at a time is told."""
+    """Where one story at a time is told. ``elsewhere``: of another zone, without a node yet."""
 
     driver: str
     instance: Instance
+    elsewhere: Instance
 
 
 class World:
@@ -66,9 +67,12 @@ class World:
     async def populated(self, slots: int) -> AsyncIterator[None]:
         """Nodes, classes and the nursery; all gone at the end."""
         made = await asyncio.to_thread(
-            make_instances, self.sandbox.ec2_endpoint, slots, self.sandbox.zones
+            make_instances, self.sandbox.ec2_endpoint, 2 * slots, self.sandbox.zones
         )
-        all_slots = [Slot(f"{uuid.uuid4().hex[:8]}.walk.example", each) for each in made]
+        all_slots = [
+            Slot(f"{uuid.uuid4().hex[:8]}.walk.example", *pair)
+            for pair in zip(made[::2], made[1::2], strict=True)
+        ]
         environment = {k: v for k, v in os.environ.items() if not k.startswith("AWS_")}
         environment |= {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         self._nursery = await asyncio.create_subprocess_exec(

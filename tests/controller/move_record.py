@@ -41,12 +41,16 @@ class FakeRecord:
         self.kept: list[str] = []
         self.is_wanted = False
         self.left: list[str] = []
+        self.attached: set[str] = set()
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.others.get(name, self.new) if name != OLD_PV else self.old
 
     async def try_volume_object(self, _: VolumeMove) -> None:
         pass
+
+    def is_attached(self, persistent_volume: str) -> bool:
+        return persistent_volume in self.attached
 
     async def retain(self, found: PersistentVolume) -> PersistentVolume:
         self.retained.append(found.reclaim_policy)

@@ -84,8 +84,6 @@ async def test_reviews_of_access_that_fail_stop_nobody(cluster: FakeCluster, run
         (("--resume", "a", "--scale-down"), "leave --scale-down out"),
         (("--resume", "a", "--restart"), "leave --restart out"),
         ((SHOP_DATA, *TO_B, "--restart", "--scale-down"), "exclude each other"),
-        ((SHOP_DATA, *TO_B, "--scale-down", "--without-hold"), "--without-hold is for --restart"),
-        (("sts/web", *TO_B, "--scale-down", "--without-hold"), "--without-hold is for --restart"),
         (("--resume", "a", "--no-warm"), "leave --no-warm out"),
         (("--abort", "a", "--no-warm"), "--no-warm says nothing with --abort"),
         ((SHOP_DATA, "--no-warm"), "say what is to change: --to-zone"),

@@ -12,12 +12,15 @@ from provisioner.moves import asking, command, plan, wish_rules
 from provisioner.moves.wish_rules import Wish
 from tests.moves.conftest import Run
 from tests.moves.fake_cluster import (
+    CLAIM,
     CLAIM_UID,
     NAMESPACE,
     PLANNED,
+    SHAPE,
     SHOP_DATA,
     TO_B,
     FakeCluster,
+    Json,
     dry,
     real,
 )
@@ -207,6 +210,61 @@ async def test_with_restart_the_move_evicts_the_pods_and_nobody_is_told_to_start
     assert " ".join(stops.split()) in " ".join(done.stdout.split())
     assert cluster.asked("GET", "pods") == []
     assert "start its pods again" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        ((), {"withoutHold": True}),
+        (("--scale-down",), {"policy": "ScaleDown", "withoutHold": True}),
+    ],
+)
+async def test_without_hold_is_for_each_way_in_which_pods_stop(
+    words: tuple[str, ...], asked: dict[str, object], cluster: FakeCluster, run: Run
+):
+    done = await run(SHOP_DATA, *TO_B, *words, "--without-hold", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert [each["spec"]["consumers"] for each in cluster.bodies] == [asked] * 2
+
+
+def used(gib: float) -> Json:
+    """What a kubelet tells of a node with a pod that has the claim mounted."""
+    volume = {"usedBytes": int(gib * 2**30), "availableBytes": 2**30, "capacityBytes": 20 * 2**30}
+    return {"pods": [{"volume": [volume | {"pvcRef": {"name": CLAIM, "namespace": NAMESPACE}}]}]}
+
+
+def shrinks(cluster: FakeCluster) -> None:
+    """The plan of a move whose pod copies files to a volume of 5 GiB."""
+    target = SHAPE | {"sizeGiB": 5}
+    plan = PLANNED["plan"] | {"pods": ["web-0"], "target": target, "copiesFiles": True}
+    cluster.plan = cluster.way[0] = PLANNED | {"plan": plan}
+    pod = {"metadata": {"name": "web-0"}, "spec": {"nodeName": "node-a"}}
+    cluster.others[f"/api/v1/namespaces/{NAMESPACE}/pods/web-0"] = pod
+
+
+async def test_files_that_do_not_fit_are_refused_before_anything_is_touched(
+    cluster: FakeCluster, run: Run
+):
+    shrinks(cluster)
+    cluster.others["/api/v1/nodes/node-a/proxy/stats/summary"] = used(7.25)
+    done = await run(SHOP_DATA, "--size", "5Gi", "--yes")
+
+    assert (done.exit_code, cluster.moves) == (1, {})
+    told = "claim shop/data cannot be moved so: its files take 7.2Gi, and the new volume would have"
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize("known", [used(4.5), {"pods": []}, {"pods": "odd"}, None])
+async def test_files_that_fit_and_those_of_which_no_node_tells_are_moved(
+    known: Json | None, cluster: FakeCluster, run: Run
+):
+    shrinks(cluster)
+    if known is not None:
+        cluster.others["/api/v1/nodes/node-a/proxy/stats/summary"] = known
+    done = await run(SHOP_DATA, "--size", "5Gi", "--yes")
+
+    assert done.exit_code == 0, done.output
 
 
 @pytest.mark.parametrize(

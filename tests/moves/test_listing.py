@@ -48,6 +48,8 @@ async def test_the_list_is_there_for_scripts(cluster: FakeCluster, run: Run):
         "dryRun": False,
         "phase": "Held",
         "progressPercent": 0,
+        "progressBytes": 0,
+        "totalBytes": 0,
         "message": "",
     }
 

@@ -204,6 +204,8 @@ def test_a_bar_is_as_full_as_the_snapshot():
         )
         assert (line.count("█"), line.count("░")) == (full, 20 - full)
         assert f"{percent} % 1:01:40  snap-1" in line
+    counted = a_move("Snapshotting", progressPercent=43, totalBytes=12 * 2**30, message="snap-1")
+    assert " 43 % of 12Gi 1:01:40  snap-1" in progress_words.bar_line(counted, 3700.0)
     assert "█" not in progress_words.bar_line(a_move("Held"), 61.0)
 
 

@@ -21,6 +21,8 @@ _AGAIN_AT_MOST_S = 3600.0
 _HELD_AGAIN_S = 30.0
 # The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
 _LATEST_REQUEST_S = 60.0
+# A pod that comes back has its volume within a minute or two; one whose image is missing, never.
+_POD_WITHIN_S = 600.0
 
 
 class MoveEnding:
@@ -58,6 +60,10 @@ class MoveEnding:
         source, move = move.source, await self._bring_back(move)
         if consumer_rules.is_owed(move.told.consumers):
             return Later(LOOK_AGAIN_S)
+        lacks_pod = self._lacks_pod(move)
+        if lacks_pod and phase_age_s(move) < _POD_WITHIN_S:
+            await self._record.tell(move, "waiting until a pod has the new volume")
+            return Later(LOOK_AGAIN_S)
         if move.copies_files:
             left = await self._leftover(move)
             if left is not None:
@@ -78,10 +84,19 @@ class MoveEnding:
         until = datetime.now(UTC) + timedelta(seconds=move.spec.keep_source_s)
         kept_until = until.isoformat(timespec="seconds") if old is not None else ""
         message = phase_rules.kept(move, source, kept_until, is_there=old is not None)
-        not_moved = await self._companions.not_moved(move)
-        message = f"{not_moved}; {message}" if not_moved else message
+        no_pod = "no pod has had the new volume yet" if lacks_pod else ""
+        notes = (no_pod, await self._companions.not_moved(move), message)
+        message = "; ".join(filter(None, notes))
         await self._record.advance(move, Phase.DONE, message, sourceKeptUntil=kept_until)
         return AGAIN
+
+    def _lacks_pod(self, move: VolumeMove) -> bool:
+        """Whether it has stopped pods, and none of them has the new volume.
+
+        Another driver's attachments are its own affair; whoever aborts too late is not kept.
+        """
+        is_ours = move.has_stopped_pods and not move.changes_driver and not move.is_to_end
+        return is_ours and not self._record.is_attached(move.persistent_volume_name)
 
     async def keep_source(self, move: VolumeMove) -> Next:
         """Give the old PersistentVolume its policy back in the end, unless the move was deleted."""

@@ -26,7 +26,13 @@ from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.moving.pods.stopping import Stopping
 from provisioner.controller.moving.record import MoveRecord, broken
-from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots, lost, waiting
+from provisioner.controller.moving.snapshot import (
+    PENDING_AGAIN_S,
+    MoveSnapshots,
+    lost,
+    progress_of,
+    waiting,
+)
 from provisioner.controller.moving.swapping.flow import Swapping
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming.flow import Warming
@@ -396,13 +402,13 @@ class Mover:
         if sighting is None or (seen is None and sighting.missing_for_s < CONSISTENCY_S):
             return Later(LOOK_AGAIN_S)
         if seen is not None and seen.state is SnapshotState.PENDING:
-            await self._record.wait(move, move.told.message, progressPercent=seen.progress_percent)
+            await self._record.wait(move, move.told.message, **progress_of(seen))
             return Later(PENDING_AGAIN_S)
         if seen is None or seen.state is not SnapshotState.COMPLETED:
             raise lost(seen, snapshot_id)
         self._snapshots.leave(move.uid)
         more = grown(move, seen)
-        await self._record.advance(move, Phase.CREATING, progressPercent=100, **more)
+        await self._record.advance(move, Phase.CREATING, **progress_of(seen), **more)
         self._volumes.begin(move.uid)
         return AGAIN
 

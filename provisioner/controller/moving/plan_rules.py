@@ -16,7 +16,12 @@ from provisioner.controller.moving import form_rules, phase_rules
 from provisioner.controller.moving.copying import plan_rules as copy_plan_rules
 from provisioner.controller.moving.facts_rules import Facts
 from provisioner.controller.moving.going_back import rules as back_rules
-from provisioner.controller.moving.pods import consumer_rules, interference_rules, restart_rules
+from provisioner.controller.moving.pods import (
+    consumer_rules,
+    gate_rules,
+    interference_rules,
+    restart_rules,
+)
 from provisioner.controller.moving.shape_rules import (
     differs,
     plain_class,
@@ -101,6 +106,20 @@ def examine(
     facts: Facts, *, driver: str, cluster_id: str, extra_tags: Sequence[TagTemplate]
 ) -> Planned | Refuse:
     """Make the plan, or say in one sentence why there is none."""
+    planned = _examined(facts, driver, cluster_id, extra_tags)
+    if isinstance(planned, Refuse):
+        return planned
+    weak = gate_rules.not_held(
+        facts.move,
+        has_hold=facts.has_hold,
+        changes_zone=planned.plan.source.zone != planned.plan.target.zone,
+    )
+    return _no(weak) if weak is not None else planned
+
+
+def _examined(
+    facts: Facts, driver: str, cluster_id: str, extra_tags: Sequence[TagTemplate]
+) -> Planned | Refuse:
     claim, found, volume = facts.claim, facts.persistent_volume, facts.volume
     refused = _no_claim(facts) or _no_volume(facts, driver) or _no_way(facts)
     if refused or not claim or not found or not facts.document or not volume:
@@ -355,10 +374,7 @@ def _no_way(facts: Facts) -> Refuse | None:
     if move.scales_down:
         said = consumer_rules.refused(facts.consumers)
     elif move.restarts:
-        is_accepted = move.spec.consumers.without_hold
-        said = restart_rules.refused(facts.consumers) or restart_rules.not_held(
-            move.metadata.namespace, has_hold=facts.has_hold, is_accepted=is_accepted
-        )
+        said = restart_rules.refused(facts.consumers)
     if said is None and claim is not None:
         old = interference_rules.asked(claim, claim.class_name, "")
         new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
@@ -416,7 +432,9 @@ def _notes(facts: Facts, before: Shape, target: Shape, driver: str) -> list[str]
     notes += companion_rules.notes(facts.move)
     if target.zone != before.zone:
         notes += place_rules.notes(facts.pods, facts.nodes, target.zone, driver)
-    notes += restart_rules.notes(facts.move, has_hold=facts.has_hold)
+    notes += gate_rules.notes(
+        facts.move, has_hold=facts.has_hold, changes_zone=target.zone != before.zone
+    )
     if not facts.move.stops_pods:
         notes += consumer_rules.notes(facts.consumers)
     if facts.claim is not None:

@@ -202,7 +202,12 @@ class MoveRecord:
     async def tell(self, move: VolumeMove, message: str, **fields: Any) -> VolumeMove:
         """Write for what it waits, if that is news."""
         told = move.told
-        known = {"message": told.message, "progressPercent": told.progress_percent}
+        known = {
+            "message": told.message,
+            "progressPercent": told.progress_percent,
+            "progressBytes": told.progress_bytes,
+            "totalBytes": told.total_bytes,
+        }
         status = {"message": message, **fields}
         if all(known.get(key) == value for key, value in status.items()):
             return move
@@ -314,6 +319,11 @@ class MoveRecord:
         """Whether Kubernetes wants it attached to a node."""
         await self._caches.certain(self._caches.attachments)
         return bool(self._caches.attachments.keyed("persistent_volume", found.name))
+
+    def is_attached(self, persistent_volume: str) -> bool:
+        """Whether a node is known to have it."""
+        found = self._caches.attachments.keyed("persistent_volume", persistent_volume)
+        return any(each.attached for each in found)
 
     async def retain(self, found: PersistentVolume) -> PersistentVolume:
         """Set Retain, and note in the same write which policy it had; see ``let_go``.

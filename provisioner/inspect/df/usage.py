@@ -7,6 +7,7 @@ from provisioner.inspect.command_line import Readers
 from provisioner.inspect.df import usage_rules
 from provisioner.inspect.df.usage_rules import Usage
 from provisioner.inspect.reading.gap_rules import KUBERNETES, Gap
+from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import ATTACHMENTS, NODES, PERSISTENT_VOLUMES
 from provisioner.model.errors import KubeError, Reason
 
@@ -43,11 +44,21 @@ async def usage_by_claim(readers: Readers, wanted: Collection[str]) -> Mapping[s
     )
 
 
+async def on_node(client: KubeClient, node: str) -> list[Usage]:
+    """The usage of each claim that a node has mounted.
+
+    Raises:
+        KubeError: its kubelet does not answer, or may not be asked.
+        ValueError: what it says is unreadable.
+    """
+    text = await client.text(f"/api/v1/nodes/{node}/proxy/stats/summary")
+    return usage_rules.read_summary(text)
+
+
 async def _of_node(readers: Readers, node: str) -> list[Usage] | Gap:
     what = f"{_RIGHT} {node}"
     try:
-        text = await readers.cluster.client.text(f"/api/v1/nodes/{node}/proxy/stats/summary")
-        return usage_rules.read_summary(text)
+        return await on_node(readers.cluster.client, node)
     except KubeError as error:
         return Gap.of(KUBERNETES, what, error)
     except ValueError as error:

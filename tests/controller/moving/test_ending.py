@@ -125,6 +125,62 @@ async def test_the_old_volume_is_held_until_nothing_waits_to_have_it_attached():
     assert record.written[-1]["phase"] == Phase.DONE
 
 
+def in_cleaning_now(**fields: Any) -> VolumeMove:
+    move = in_phase(a_done_move(keeps=False), "Cleaning", **fields)
+    since = structs.replace(move.told, phase_since=datetime.now(UTC).isoformat())
+    return structs.replace(move, status=since)
+
+
+async def test_a_move_that_stopped_pods_is_done_once_one_has_the_new_volume():
+    ending, record = a_cleaning(a_pv("Released"))
+    move = in_cleaning_now(restarts=["pod-uid"])
+
+    assert isinstance(await ending.clean(move), Later)
+    assert record.written == [{"message": "waiting until a pod has the new volume"}]
+    assert record.let_go_with == []
+
+    record.attached.add(move.persistent_volume_name)
+    await ending.clean(move)
+    assert record.written[-1]["phase"] == Phase.DONE
+    assert "no pod" not in record.written[-1]["message"]
+
+
+async def test_a_move_whose_pods_never_come_is_done_later_and_says_so():
+    ending, record = a_cleaning(a_pv("Released"))
+
+    await ending.clean(in_phase(a_done_move(keeps=False), "Cleaning", restarts=["pod-uid"]))
+
+    assert record.written[-1]["phase"] == Phase.DONE
+    assert record.written[-1]["message"].startswith("no pod has had the new volume yet; ")
+
+
+@pytest.mark.parametrize(
+    "consumers",
+    [
+        pytest.param([], id="that had no pods"),
+        pytest.param(
+            [MoveConsumer(kind="StatefulSet", name="web", uid="w", replicas=0, is_back=True)],
+            id="whose owner had no replicas",
+        ),
+    ],
+)
+async def test_a_move_is_done_at_once(consumers: list[MoveConsumer]):
+    ending, record = a_cleaning(a_pv("Released"))
+
+    await ending.clean(in_cleaning_now(consumers=consumers))
+
+    assert record.written[-1]["phase"] == Phase.DONE
+
+
+async def test_a_move_that_was_aborted_too_late_waits_for_no_pod():
+    ending, record = a_cleaning(a_pv("Released"))
+    move = in_cleaning_now(restarts=["pod-uid"])
+
+    await ending.clean(structs.replace(move, spec=structs.replace(move.spec, abort=True)))
+
+    assert record.written[-1]["phase"] == Phase.DONE
+
+
 async def test_it_is_not_held_for_ever_for_an_attachment_that_stays():
     ending, record = a_cleaning(a_pv("Released"))
     record.is_wanted = True

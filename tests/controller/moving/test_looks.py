@@ -12,6 +12,7 @@ from msgspec import structs
 
 from provisioner.controller.moving.phase_rules import GoOn, Hold, InUse, Use, next_held_step
 from provisioner.controller.moving.pods.consumers import Consumers
+from provisioner.controller.moving.snapshot import progress_of
 from provisioner.ec2.watcher import Sighting
 from provisioner.model.decision import AGAIN, SETTLED
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
@@ -40,7 +41,30 @@ async def test_a_volume_that_was_grown_since_the_plan_gets_a_copy_of_its_size(
     assert await mover._take_snapshot(move) == AGAIN
 
     (written,) = record.written
-    assert written == {"phase": "Creating", "message": "", "progressPercent": 100} | asks
+    all_of_it = dict.fromkeys(("progressBytes", "totalBytes"), size_gib * 2**30)
+    assert (
+        written == {"phase": "Creating", "message": "", "progressPercent": 100} | all_of_it | asks
+    )
+
+
+@pytest.mark.parametrize(
+    ("full_bytes", "percent", "done", "total"),
+    [(None, 25, 2**30, 4 * 2**30), (1000, 25, 250, 1000), (0, 0, 0, 0), (1000, 0, 0, 1000)],
+)
+def test_progress_is_told_in_bytes_of_what_was_written_else_of_the_volume(
+    full_bytes: int | None, percent: int, done: int, total: int
+):
+    pending = EbsSnapshot("snap-1", "vol-1", SnapshotState.PENDING, 4, None, percent)
+    told = progress_of(replace(pending, full_bytes=full_bytes))
+
+    assert told == {"progressPercent": percent, "progressBytes": done, "totalBytes": total}
+
+
+def test_a_snapshot_that_is_complete_has_all_bytes_whatever_its_percentage():
+    complete = EbsSnapshot("snap-1", "vol-1", SnapshotState.COMPLETED, 1, None, 99)
+
+    assert progress_of(complete)["progressBytes"] == 2**30
+    assert set(progress_of(None).values()) == {0}
 
 
 async def test_a_new_volume_that_is_not_as_planned_is_given_to_no_claim():

@@ -13,8 +13,16 @@ from provisioner.model.volume_move import GATE, VolumeMove
 Json = dict[str, Any]
 PATH = "/mutate/pods"
 """Where the webhook is asked about new pods."""
+MOST_EVICTIONS_MORE = 3
+"""Of each pod of the plan: whoever comes back ungated after that would do so for ever."""
 _NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 _ANY = "*"
+_NOT_HELD = (
+    "MutatingWebhookConfiguration ebs-webhook does not have new pods of namespace {} held back"
+)
+_WHAT_HELPS = (
+    "install manifests/webhook-volume-moves, or set consumers.withoutHold (--without-hold)"
+)
 
 
 def is_gated(pod: Pod) -> bool:
@@ -44,6 +52,44 @@ def ungated(pod: Pod) -> Json:
 def holds_pods_of(webhooks: Sequence[Mapping[str, Any]], namespace: str) -> bool:
     """Whether one of these webhooks is ours for new pods, and is asked about this namespace."""
     return any(_is_ours(each) and _is_asked(each, namespace) for each in webhooks)
+
+
+def not_held(move: VolumeMove, *, has_hold: bool, changes_zone: bool) -> str | None:
+    """Why a move does not begin without a webhook that holds new pods back; None if it does.
+
+    The volume is held all the same. So a pod only waits on its node, if that is in the right zone.
+    """
+    if has_hold or move.spec.consumers.without_hold:
+        return None
+    if move.restarts:
+        then = "a restarted pod would use the old volume again"
+    elif changes_zone:
+        then = (
+            "one that is created during the move could get a node in the old zone, and never start "
+            "there"
+        )
+    else:
+        return None
+    return f"{_NOT_HELD.format(move.metadata.namespace)}, so {then}: {_WHAT_HELPS}"
+
+
+def notes(move: VolumeMove, *, has_hold: bool, changes_zone: bool) -> list[str]:
+    """What a missing webhook means for a move, as sentences."""
+    if has_hold:
+        return []
+    if move.restarts:
+        then = (
+            "if pods come back before the volume is free, they are evicted up to "
+            f"{MOST_EVICTIONS_MORE} times more, and then the move is aborted"
+        )
+    elif changes_zone:
+        then = (
+            "one that is created during the move may be put on a node in the old zone, and has to "
+            "be deleted then"
+        )
+    else:
+        then = "one that is created during the move waits on its node until the move has ended"
+    return [f"{_NOT_HELD.format(move.metadata.namespace)}: {then}"]
 
 
 def _is_ours(webhook: Mapping[str, Any]) -> bool:

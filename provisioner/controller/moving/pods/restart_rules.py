@@ -9,13 +9,11 @@ from dataclasses import dataclass
 
 from provisioner.controller.moving.phase_rules import Await
 from provisioner.controller.moving.pods.consumer_rules import Consumer, GiveUp, ended
-from provisioner.controller.moving.pods.gate_rules import is_gated
+from provisioner.controller.moving.pods.gate_rules import MOST_EVICTIONS_MORE, is_gated
 from provisioner.model.sentences import listed
 from provisioner.model.volume_move import VolumeMove
 from provisioner.model.workload import ControlledPod, OwnerReference
 
-# Of each pod of the plan: whoever comes back ungated after that would do so for ever.
-_MOST_AGAIN = 3
 _BY_HAND = "end it yourself"
 _NOT_RESTARTED: Mapping[str, str] = {
     # Each of its pods is for one node (Kubernetes 1.36 pkg/controller/daemon), in the old zone.
@@ -23,9 +21,6 @@ _NOT_RESTARTED: Mapping[str, str] = {
     "Job": "which counts an evicted pod as failed",
     "Node": "which makes it past the API server",
 }
-HOLD_MISSING = (
-    "MutatingWebhookConfiguration ebs-webhook does not have new pods of namespace {} held back"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,32 +50,6 @@ def _refused(pod: str, owner: OwnerReference | None, *, has_ended: bool) -> str 
     if why is None:
         return None
     return f"pod {pod} belongs to {owner.kind} {owner.name}, {why}: {_BY_HAND}"
-
-
-def not_held(namespace: str, *, has_hold: bool, is_accepted: bool) -> str | None:
-    """Why pods are not restarted without a webhook that holds new ones back; None if they are."""
-    if has_hold or is_accepted:
-        return None
-    return (
-        f"{HOLD_MISSING.format(namespace)}, so a restarted pod would use the old volume again: "
-        "install manifests/webhook-volume-moves, or set consumers.withoutHold (--without-hold)"
-    )
-
-
-def notes(move: VolumeMove, *, has_hold: bool) -> list[str]:
-    """What a missing webhook means for a move, as sentences."""
-    if has_hold:
-        return []
-    then = (
-        "one that is created during the move may be put on a node in the old zone, and has to be "
-        "deleted then"
-    )
-    if move.restarts:
-        then = (
-            "if pods come back before the volume is free, they are evicted up to "
-            f"{_MOST_AGAIN} times more, and then the move is aborted"
-        )
-    return [f"{HOLD_MISSING.format(move.metadata.namespace)}: {then}"]
 
 
 def stops(consumers: Sequence[Consumer]) -> list[str]:
@@ -122,7 +91,7 @@ def _evicted(move: VolumeMove, pod: ControlledPod) -> Evict | GiveUp:
     if pod.uid in known:  # recorded, and perhaps not sent
         return Evict(pod, tuple(known), f"pod {pod.name} of {who} is evicted")
     planned = move.told.plan.pods if move.told.plan is not None else ()
-    if len(known) >= (1 + _MOST_AGAIN) * max(1, len(planned)):
+    if len(known) >= (1 + MOST_EVICTIONS_MORE) * max(1, len(planned)):
         return GiveUp(
             f"pod {pod.name} of {who} was not held back, although {len(known)} of the claim's pods "
             "were evicted: the webhook does not answer, or is not asked about namespace "

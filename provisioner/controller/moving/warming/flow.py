@@ -6,7 +6,13 @@ from provisioner.controller.moving import phase_rules
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, now, passed_s
 from provisioner.controller.moving.phase_rules import Undo
 from provisioner.controller.moving.record import MoveRecord, broken
-from provisioner.controller.moving.snapshot import PENDING_AGAIN_S, MoveSnapshots, mark_of, waiting
+from provisioner.controller.moving.snapshot import (
+    PENDING_AGAIN_S,
+    MoveSnapshots,
+    mark_of,
+    progress_of,
+    waiting,
+)
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming import rules as warm_rules
 from provisioner.controller.shared.services import Services
@@ -75,7 +81,7 @@ class Warming:
                 await self._record.tell(move, message, **news)
                 return Later(LOOK_AGAIN_S)
             case None:
-                await self._record.advance(move, Phase.HELD, progressPercent=0, ready=False)
+                await self._record.advance(move, Phase.HELD, **progress_of(None), ready=False)
                 return AGAIN
 
     async def _take(self, move: VolumeMove, number: int) -> Next:
@@ -87,10 +93,9 @@ class Warming:
             return taken
         text = warm_rules.said(number, taken.snapshot_id, move.source.volume_id)
         warm = [*move.told.warm, taken.snapshot_id]
-        await self._record.tell(move, text, warm=warm, warmSince=now(), progressPercent=0)
+        await self._record.tell(move, text, warm=warm, warmSince=now(), **progress_of(None))
         self._snapshots.begin(mark_of(move.uid, number + 1))
         return AGAIN
 
     async def _tell(self, move: VolumeMove, message: str, last: EbsSnapshot | None) -> None:
-        percent = last.progress_percent if last is not None else 0
-        await self._record.tell(move, message, progressPercent=percent)
+        await self._record.tell(move, message, **progress_of(last))

@@ -189,11 +189,26 @@ def test_without_a_webhook_that_holds_pods_back_a_restart_needs_a_word():
 
 
 @pytest.mark.parametrize("policy", ["Wait", "ScaleDown"])
-def test_of_other_moves_the_plan_says_that_their_hold_is_weaker_without_a_webhook(policy: str):
+def test_without_a_webhook_a_move_to_another_zone_needs_a_word_whatever_stops_its_pods(policy: str):
     move = a_move(consumers={"policy": policy})
+    facts = plans.facts(move, consumers=[of_set()], has_hold=False)
+
+    assert "could get a node in the old zone, and never start there" in refused(facts)
+    assert "--without-hold" in refused(facts)
+
+    accepted = a_move(consumers={"policy": policy, "withoutHold": True})
+    weak = planned(plans.facts(accepted, consumers=[of_set()], has_hold=False)).plan.notes
+    strong = planned(plans.facts(accepted, consumers=[of_set()])).plan.notes
+    (more,) = set(weak) - set(strong)
+    assert "does not have new pods of namespace shop held back" in more
+    assert "has to be deleted then" in more
+
+
+def test_within_a_zone_a_pod_only_waits_where_no_webhook_holds_it_back():
+    move = a_move(to={"encrypted": True}, consumers={"policy": "ScaleDown"})
 
     weak = planned(plans.facts(move, consumers=[of_set()], has_hold=False)).plan.notes
     strong = planned(plans.facts(move, consumers=[of_set()])).plan.notes
 
     (more,) = set(weak) - set(strong)
-    assert "does not have new pods of namespace shop held back" in more
+    assert "waits on its node until the move has ended" in more
