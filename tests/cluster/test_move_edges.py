@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import AsyncIterator
 
 import pytest
@@ -17,7 +18,7 @@ from tests.cluster import move_edge_stories as stories
 from tests.cluster import move_takeover_stories as takeovers
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
-from tests.cluster.mortal import AFTER, PAUSES
+from tests.cluster.mortal import AFTER, BEFORE, PAUSES
 from tests.cluster.move_edge_stories import EdgeStory
 from tests.cluster.move_limit_stories import LimitRefuses
 from tests.cluster.move_owner_stories import ScaledUpInSwapping, TwoClaimsOfOnePod
@@ -65,13 +66,18 @@ ACTED: list[Point] = [
     for at in places
 ]
 TAKEN_OVER: list[Point] = [
-    *((takeovers.PodUnderStock, *death) for death in takeovers.DEATHS),
     *((takeovers.PodStaysUnderStock, *death) for death in takeovers.DEATHS),
     *((takeovers.ClaimDeletedUnderStock, *death) for death in takeovers.DEATHS),
     (takeovers.ClaimCreatedUnderStock, DELETE_CLAIM, AFTER),
     (takeovers.PodOfDeletedClaim, DELETE_CLAIM, AFTER),
     (takeovers.PodOfDeletedClaimForgotten, DELETE_CLAIM, AFTER),
 ]
+# These may act from any request on, as long as the claim is not deleted. `make move-walk` has all of
+# them, before and after each request.
+ANYWHERE: tuple[type[takeovers.TakeoverStory], ...] = (takeovers.PodUnderStock,)
+EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
+if EVERY_FATE:
+    ANYWHERE += (takeovers.PodStaysUnderStock, takeovers.ClaimDeletedUnderStock)
 # Of these, EC2 cannot tell whose call is to fail.
 ALONE: list[Point] = [
     (stories.SnapshotFails, CREATE_SNAPSHOT, PAUSES),
@@ -144,6 +150,25 @@ async def test_a_move_during_which_stock_leads_keeps_what_is_written(
 
     assert ended.wrong == ""
     assert ended.reached
+
+
+@pytest.mark.parametrize("kind", ANYWHERE, ids=lambda kind: kind.__name__)
+async def test_stock_may_lead_from_any_request_on(
+    world: World, kind: type[takeovers.TakeoverStory]
+):
+    labels = await walk.record(world, takeovers.Undisturbed)
+    labels = labels[: labels.index(DELETE_CLAIM)]
+    points = [
+        (at, fate)
+        for number, at in enumerate(labels)
+        for fate in (walk.CRASHES if EVERY_FATE else [walk.CRASHES[number % 2]])
+    ]
+    points.append((DELETE_CLAIM, BEFORE))
+
+    endings = await asyncio.gather(*(walk.tell(world, kind, *point) for point in points))
+
+    print("\n".join(walk.summary(kind, endings)))  # noqa: T201
+    assert [str(each) for each in endings if each.wrong] == []
 
 
 async def test_two_claims_of_one_pod_are_moved_at_the_same_time(world: World):
