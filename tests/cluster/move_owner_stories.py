@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
@@ -79,6 +80,11 @@ class MoveUnderStatefulSet(MoveStory):
         await self.is_done_for_kubectl()
         await self.scale(1)
 
+    async def a_pod_has_it(self, move: Json) -> None:
+        """A move that stops pods is not Done before the new volume is attached for one."""
+        new = (await self.volumes())[move["status"]["volume"]]
+        assert [each["State"] for each in new["Attachments"]] == ["attached"], new
+
     async def is_done_for_kubectl(self) -> None:
         """Wait for the end as the documentation says."""
         namespace, name = self.world.namespace, self.move_path.rpartition("/")[2]
@@ -126,6 +132,7 @@ class MoveScalesDown(MoveUnderStatefulSet):
         await self.world.api.patch(f"{self.sets_path}/{self.set_name}", tracked)
         await self.ask(consumers={"policy": "ScaleDown"}, warm=False)
         move = await self.is_in("Done")
+        await self.a_pod_has_it(move)
         assert "warm" not in move["status"], move["status"]
         notes = move["status"]["plan"]["notes"]
         assert any(f"Argo CD manages StatefulSet {self.set_name}" in note for note in notes), notes
@@ -310,10 +317,10 @@ class ScaledUpInSwapping(MoveUnderStatefulSet, EdgeStory):
         assert found["spec"]["replicas"] == 1
 
     def ends(self) -> State:
-        return moved()
+        return replace(moved(), left=["attached new"])
 
     async def check(self) -> None:
-        """As other moves end."""
+        """As other moves end, and its pod has the new volume."""
         await EdgeStory.check(self)
 
 

@@ -71,6 +71,7 @@ class MoveRestarts(MoveUnderStatefulSet):
         if not self.at:
             await self.pod_when("is held back", self.is_held_back)
         self.done = await self.is_in("Done")
+        await self.a_pod_has_it(self.done)
 
     async def check(self) -> None:
         """One pod was evicted, and the one that took its place runs in the other zone."""
