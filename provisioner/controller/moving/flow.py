@@ -408,7 +408,7 @@ class Mover:
             raise lost(seen, snapshot_id)
         self._snapshots.leave(move.uid)
         more = grown(move, seen)
-        await self._record.advance(move, Phase.CREATING, **progress_of(seen), **more)
+        await self._record.advance(move, Phase.CREATING, "", **progress_of(seen), **more)
         self._volumes.begin(move.uid)
         return AGAIN
 

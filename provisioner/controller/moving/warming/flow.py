@@ -81,7 +81,7 @@ class Warming:
                 await self._record.tell(move, message, **news)
                 return Later(LOOK_AGAIN_S)
             case None:
-                await self._record.advance(move, Phase.HELD, **progress_of(None), ready=False)
+                await self._record.advance(move, Phase.HELD, "", **progress_of(None), ready=False)
                 return AGAIN
 
     async def _take(self, move: VolumeMove, number: int) -> Next:
