@@ -75,17 +75,21 @@ async def install(plane: ControlPlane, manifests: Path = MANIFESTS) -> Account:
 
 
 async def install_volume_moves(plane: ControlPlane) -> None:
-    """Apply the manifests once more, with the component of VolumeMoves, as ``install`` does.
+    """Apply all manifests once more, with the components of VolumeMoves, as ``install`` does.
 
-    The option that the component sets is for whoever starts the controller.
+    The options that they set, and the webhook's registration, are for whoever starts the programs.
 
     Raises:
         SandboxError: as for ``install``.
     """
-    folder = plane.folder / workdir.STATE / "with-volume-moves"
-    folder.mkdir(exist_ok=True)
-    _write_kustomization(folder, resources=[MANIFESTS], components=[MANIFESTS / "volume-moves"])
-    await install(plane, folder)
+    for manifests, component in (
+        (MANIFESTS, "volume-moves"),
+        (MANIFESTS / "webhook", "webhook-volume-moves"),
+    ):
+        folder = plane.folder / workdir.STATE / f"with-{component}"
+        folder.mkdir(exist_ok=True)
+        _write_kustomization(folder, resources=[manifests], components=[MANIFESTS / component])
+        await install(plane, folder)
 
 
 def _write_kustomization(folder: Path, **named: list[Path]) -> None:

@@ -216,7 +216,7 @@ class Sandbox:
         )
 
     async def install_volume_moves(self) -> None:
-        """Apply CRD and rights of VolumeMoves; ``start_controller("--volume-moves")`` follows.
+        """Apply CRD and rights of VolumeMoves; programs with ``--volume-moves`` follow.
 
         Raises:
             SandboxError: they are refused.
@@ -269,19 +269,23 @@ class Sandbox:
         leads = control_plane.until(partial(own.leads, probes))
         await self.crew.unless_failed(leads, START_TIMEOUT_S, "the first election")
 
-    async def start_webhook(self, *options: str, name: str = "webhook") -> None:
+    async def start_webhook(
+        self, *options: str, name: str = "webhook", holds_pods: bool = False
+    ) -> None:
         """Run a webhook, have API servers sent to it, and wait until it is ready.
 
         Args:
             options: more arguments of ``ebs-webhook serve``.
             name: of the part in ``crew``; there is one registration, so the last one gets all.
+            holds_pods: have it asked about new pods, too; takes the option ``--volume-moves``.
 
         Raises:
             SandboxError: it died or did not get ready.
         """
         assert self.webhook_kubeconfig is not None, "install_webhook comes first"
         address = f"127.0.0.1:{control_plane.free_port()}"
-        await installation.register_webhook(self.plane, f"https://{address}")
+        url = f"https://{address}"
+        await installation.register_webhook(self.plane, url, holds_pods=holds_pods)
         await self._start(
             name,
             *("webhook.cli", "serve"),

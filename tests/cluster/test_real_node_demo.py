@@ -23,7 +23,7 @@ pytestmark = NEEDS_A_REAL_NODE
 async def test_the_story_of_real_nodes_is_told_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     console = Console(record=True, width=1000)  # pytest shows what was told if a step is not seen
     start = Sandbox.start
-    quick = {"nodes": 3, "zones": 3, "latency": "none", "throttle": "none", "webhook": False}
+    quick = {"nodes": 3, "zones": 3, "latency": "none", "throttle": "none"}
 
     def started(**options: Any) -> contextlib.AbstractAsyncContextManager[Sandbox]:
         return start(**(options | quick))

@@ -11,8 +11,8 @@ TITLE = "A claim with its data moves to another zone"
 
 _COMPONENT = """\
 # kustomization.yaml
-resources: [manifests]
-components: [manifests/volume-moves]
+resources: [manifests, manifests/webhook]
+components: [manifests/volume-moves, manifests/webhook-volume-moves]
 """
 
 _ORDERS = """\
@@ -136,16 +136,21 @@ def _places(stage: Stage) -> tuple[str, RealNode]:
 
 
 async def _switch_on(stage: Stage) -> None:
-    """Install what moves need, as its user does; the Deployment would roll out the option."""
+    """Install what moves need, as its user does; the Deployments would roll out the options."""
     teller, sandbox = stage.teller, stage.sandbox
-    teller.aside("VolumeMoves are off by default. The component adds CRD, rights and option:")
+    teller.aside(
+        "VolumeMoves are off by default. One component adds CRD, rights and the controller's "
+        "option; the other one has the webhook hold new pods of a claim back while it is moved:"
+    )
     teller.manifest(_COMPONENT)
     teller.console.print("[dim]$ kubectl apply -k .[/]")
     await sandbox.install_volume_moves()
     await sandbox.stop_controller(grace_s=10.0)
     probes = await sandbox.start_controller("--volume-moves")
     await sandbox.elected(probes)
-    teller.seen("the controller runs with --volume-moves")
+    await sandbox.stop_webhook(grace_s=10.0)
+    await sandbox.start_webhook("--volume-moves", holds_pods=True)
+    teller.seen("controller and webhook run with --volume-moves")
 
 
 async def _row(stage: Stage) -> Json:
