@@ -308,6 +308,44 @@ async def test_no_more_requests_than_allowed_are_under_way(
     assert (under_way, len(server.seen("GET"))) == (2, 5)
 
 
+async def test_what_has_time_keeps_few_requests_under_way_and_others_do_not_wait_for_it(
+    client: KubeClient, server: ApiServer
+):
+    hang = Hang(document({}))
+    server.on("PATCH", PV, hang)
+    server.on("GET", PV, document({}))
+    narrow = client.narrowed(2)
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(narrow.patch(PERSISTENT_VOLUMES, "pv-1", {}, kind=Patch.MERGE))
+        await hang.reached.wait()
+        await client.get(PERSISTENT_VOLUMES, "pv-1")
+        under_way = len(server.seen("PATCH"))
+        hang.let_go.set()
+
+    assert (under_way, len(server.seen("PATCH"))) == (2, 5)
+
+
+async def test_what_has_time_reads_once_what_it_is_asked_often(
+    client: KubeClient, server: ApiServer
+):
+    hang = Hang(document({"metadata": {"name": "pv-1"}}))
+    server.on("GET", PV, hang)
+    narrow = client.narrowed(2)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(narrow.get(PERSISTENT_VOLUMES, "pv-1"))
+        await hang.reached.wait()
+        later = [
+            group.create_task(narrow.get(PERSISTENT_VOLUMES, "pv-1"), name=str(number))
+            for number in range(5)
+        ]
+        await asyncio.sleep(0)
+        hang.let_go.set()
+
+    assert {(await each).name for each in (first, *later)} == {"pv-1"}
+    assert len(server.seen("GET")) == 2
+
+
 async def test_tells_what_the_server_has(client: KubeClient, server: ApiServer) -> None:
     def groups(name: str, plural: str) -> Reply:
         versions = [{"version": "v1", "resources": [{"resource": plural}]}]
