@@ -64,6 +64,7 @@ _EXTRAS = {
 
 # Commands that the others need not load, for a start that stays short.
 _LATE = {
+    "check-volume": "provisioner.copying.commands",
     "conformance": "provisioner.conformance.commands",
     "copy-files": "provisioner.copying.commands",
     "ebs": "provisioner.inspect.commands",
@@ -208,7 +209,7 @@ def commands() -> None:
 @click.option(
     "--copy-image",
     default="",
-    help="Image of the pods that copy files for VolumeMoves.  [default: that of this pod]",
+    help="Image of the pods that VolumeMoves run.  [default: that of this pod]",
 )
 @click.option(
     "--volume-costs/--no-volume-costs",

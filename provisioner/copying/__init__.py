@@ -1,1 +1,1 @@
-"""The copy of files from one volume to another, which a pod of a VolumeMove runs."""
+"""What the pod of a VolumeMove runs: the copy of files, or a look at the new volume."""

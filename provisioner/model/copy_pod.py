@@ -1,4 +1,4 @@
-"""The pod that copies files for a VolumeMove, as far as its way to the end goes.
+"""The pod that copies files or checks a volume for a VolumeMove, as far as its way to the end goes.
 
 Source: Kubernetes 1.36 API reference, core/v1 PodStatus, ContainerStatus.
 """

@@ -1,7 +1,10 @@
-"""What a copy of files tells its controller, in the termination message of its pod."""
+"""What the pod of a VolumeMove tells its controller, in its termination message."""
+
+from typing import TypeVar
 
 import msgspec
 
+T = TypeVar("T")
 REPORT_PATH = "/dev/termination-log"
 """What a container writes there is its termination message.
 
@@ -27,14 +30,30 @@ class CopyReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: int = 0
 
 
-def encoded(report: CopyReport) -> str:
+class CheckReport(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+    """What a node found on a new volume.
+
+    Attributes:
+        file_system: its type, as the kernel names it.
+        uuid: of the file system; "" where the kernel does not tell.
+        refused: why it cannot be read, in one sentence; "" if it can.
+        node: the name of the node, which the controller adds.
+    """
+
+    file_system: str = ""
+    uuid: str = ""
+    refused: str = ""
+    node: str = ""
+
+
+def encoded(report: CopyReport | CheckReport) -> str:
     """The report as JSON."""
     return msgspec.json.encode(report).decode()
 
 
-def decoded(text: str) -> CopyReport | None:
-    """The report that a pod has left; None if it is none."""
+def decoded(text: str, kind: type[T]) -> T | None:
+    """The report of a kind that a pod has left; None if it is none."""
     try:
-        return msgspec.json.decode(text, type=CopyReport)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.DecodeError:
         return None

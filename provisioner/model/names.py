@@ -64,7 +64,7 @@ LED_SINCE = f"{OUR_PREFIX}led-since"
 MADE_FROM = f"{OUR_PREFIX}made-from"
 # "true": other instances can have the volume attached at the same time.
 MULTI_ATTACH = f"{OUR_PREFIX}multi-attach"
-# "true": nobody may write to it, whatever a pod asks for: a VolumeMove has its files copied.
+# "true": nobody may write to it, whatever a pod asks for: a VolumeMove has it copied or checked.
 READ_ONLY = f"{OUR_PREFIX}read-only"
 # The instance on which the device's name is valid.
 INSTANCE_ID = f"{OUR_PREFIX}instance-id"

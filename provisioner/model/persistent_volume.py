@@ -100,9 +100,9 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
         return attributes is not None and attributes.attaches_when_initialized == "true"
 
     @property
-    def is_copied_from(self) -> bool:
-        """Whether it was made so that a VolumeMove can copy the files of its volume."""
-        return self.annotations.get(COPY_OF, "").startswith("from ")
+    def is_only_read(self) -> bool:
+        """Whether it was made so that a VolumeMove has its volume read: copied, or checked."""
+        return self.annotations.get(COPY_OF, "").startswith(("from ", "check "))
 
     @property
     def reclaim_policy(self) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from provisioner.model.copy_report import CopyReport
+from provisioner.model.copy_report import CheckReport, CopyReport
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import OUR_PREFIX
@@ -37,6 +37,7 @@ class Phase(StrEnum):
     HELD = "Held"
     SNAPSHOTTING = "Snapshotting"
     CREATING = "Creating"
+    CHECKING = "Checking"
     COPYING = "Copying"
     SWAPPING = "Swapping"
     CLEANING = "Cleaning"
@@ -83,7 +84,12 @@ STAGES: Mapping[Phase, Stage] = {
         "The new volume is created from the snapshot (empty, if files are copied) and compared "
         "with the plan. Its PersistentVolume is reserved for the claim. In the end, the old one is "
         "set to Retain.",
-        (Phase.SWAPPING, Phase.COPYING, Phase.ABORTING),
+        (Phase.CHECKING, Phase.SWAPPING, Phase.COPYING, Phase.ABORTING),
+    ),
+    Phase.CHECKING: Stage(
+        "Only with `check`: a pod mounts the new volume read-only, and tells the type and the UUID "
+        "of its file system. Then the pod and its objects are deleted, and the volume is detached.",
+        (Phase.SWAPPING, Phase.ABORTING),
     ),
     Phase.COPYING: Stage(
         "Only for a smaller size or another file system: a pod copies the files and compares them "
@@ -116,12 +122,17 @@ STAGES: Mapping[Phase, Stage] = {
 }
 ENDS = frozenset({Phase.REFUSED, Phase.DONE, Phase.ABORTED})
 # In these, new pods that use the claim are held back.
-HOLDING = frozenset({Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING, Phase.COPYING, Phase.SWAPPING})
+HOLDING = frozenset(
+    {
+        *(Phase.HELD, Phase.SNAPSHOTTING, Phase.CREATING),
+        *(Phase.CHECKING, Phase.COPYING, Phase.SWAPPING),
+    }
+)
 # From these, the claim still has its old volume whatever becomes of the move.
 ABORTABLE = frozenset(
     {
         *(Phase.PLANNED, Phase.WARMING, Phase.HELD),
-        *(Phase.SNAPSHOTTING, Phase.CREATING, Phase.COPYING),
+        *(Phase.SNAPSHOTTING, Phase.CREATING, Phase.CHECKING, Phase.COPYING),
     }
 )
 
@@ -168,14 +179,16 @@ class ConsumerWish(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 class VolumeMoveSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``spec``.
 
-    ``warm``: snapshots are taken before pods stop; ``keep_source``: hours, as "168h";
-    ``moved_with``: names of other claims whose own moves go the same way at the same time.
+    ``warm``: snapshots are taken before pods stop; ``check``: a pod reads the new volume before the
+    claim has it; ``keep_source``: hours, as "168h"; ``moved_with``: names of other claims whose own
+    moves go the same way at the same time.
     """
 
     claim_name: str = ""
     to: MoveTarget = MoveTarget()
     consumers: ConsumerWish = ConsumerWish()
     warm: bool = True
+    check: bool = False
     keep_source: str = "168h"
     moved_with: list[str] = []
     dry_run: bool = False
@@ -236,8 +249,9 @@ class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """``status.plan``.
 
     ``keeps_volume``: nothing is copied, only the PersistentVolume is another one;
-    ``copies_files``: a pod copies files into an empty volume; ``warms``: snapshots are taken while
-    pods run, before they stop; ``pods``: those that stop; ``stops``:
+    ``copies_files``: a pod copies files into an empty volume; ``checks``: a pod reads the new
+    volume before the swap; ``warms``: snapshots are taken while pods run, before they stop;
+    ``pods``: those that stop; ``stops``:
     which owners of theirs the move scales down, in sentences; ``notes``: what a human should know
     first; ``estimate``: null if nothing is copied.
     """
@@ -246,6 +260,7 @@ class MovePlan(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     target: Shape = Shape()
     keeps_volume: bool = False
     copies_files: bool = False
+    checks: bool = False
     warms: bool = False
     pods: list[str] = []
     stops: list[str] = []
@@ -334,6 +349,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         persistent_volume: the new PersistentVolume, frozen with the plan.
         volume: the id of the new volume, or of the one that stays.
         copied: how files were copied, once they are.
+        checked: what a node found on the new volume, once it was asked.
         consumers: the owners of pods that are scaled down.
         restarts: the UIDs of the pods that were evicted, or are about to be.
         claim: the whole claim as JSON, written before it is deleted.
@@ -361,6 +377,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     persistent_volume: dict[str, Any] | None = None
     volume: str = ""
     copied: CopyReport | None = None
+    checked: CheckReport | None = None
     consumers: list[MoveConsumer] = []
     restarts: list[str] = []
     claim: str = ""
@@ -426,7 +443,7 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         One that is told to end after that, and did, would leave their pods' claims in two zones.
         The leader has promised nothing: none of them swaps before it does (``companion_rules``).
         """
-        waits = self.told.phase in {Phase.HELD, Phase.CREATING, Phase.COPYING}
+        waits = self.told.phase in {Phase.HELD, Phase.CREATING, Phase.CHECKING, Phase.COPYING}
         return self.told.ready and waits and not self.leads
 
     @property
@@ -519,6 +536,17 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         """Whether its plan has a pod copy files into an empty volume."""
         plan = self.told.plan
         return plan is not None and plan.copies_files
+
+    @property
+    def checks(self) -> bool:
+        """Whether its plan has a pod read the new volume before the claim has it."""
+        plan = self.told.plan
+        return plan is not None and plan.checks
+
+    @property
+    def runs_pod(self) -> bool:
+        """Whether a pod of ours has the new volume before the swap."""
+        return self.copies_files or self.checks
 
     @property
     def warms(self) -> bool:

@@ -111,6 +111,11 @@ def _change_options(command: Function) -> Function:
     help="Stop pods at once, and longer: take no snapshots while they run.",
 )
 @click.option(
+    "--check",
+    is_flag=True,
+    help="Have a node read the file system of the new volume before the claim gets it.",
+)
+@click.option(
     "--at-once",
     type=click.IntRange(min=1),
     help="So many replicas of a StatefulSet may be stopped at once.  [default: 1]",
@@ -171,6 +176,7 @@ def _run(target: KubeTarget, given: Given) -> None:
                 restart=given.restart,
                 without_hold=given.without_hold,
                 no_warm=given.no_warm,
+                check=given.check,
                 set_name=meant.set_name,
             )
             if meant.set_name:

@@ -83,6 +83,8 @@ def _stops(move: VolumeMove, plan: MovePlan, stops: Sequence[str], width: int) -
     long = "a snapshot, a new volume and the exchange take"
     if not move.copies:
         long = "the exchange takes, which is seconds"
+    if plan.checks:
+        long = "a snapshot, a new volume, its check and the exchange take"
     if plan.copies_files:
         long = "a new volume, copying and comparing all files, and the exchange take"
     yield from wrapped(f"{what} {listed(pods, 'and')} {verb} for as long as {long}.", width=width)

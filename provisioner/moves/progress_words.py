@@ -15,6 +15,7 @@ _DOES = {
     Phase.HELD: "waiting until the old volume is attached to no node",
     Phase.SNAPSHOTTING: "a snapshot of the old volume is taken",
     Phase.CREATING: "the new volume is created",
+    Phase.CHECKING: "a pod checks the new volume",
     Phase.COPYING: "a pod copies the files to the new volume",
     Phase.SWAPPING: "the claim is exchanged",
     Phase.CLEANING: "the claim is exchanged; pods can use it",
@@ -62,7 +63,8 @@ _WAY = tuple(_way())
 def step(move: VolumeMove) -> str:
     """The phase and where it is on the way: "[2/6] Snapshotting"."""
     phase = move.told.phase
-    way = [each for each in _WAY if each is not Phase.WARMING or move.warms]
+    left_out = {Phase.WARMING: not move.warms, Phase.CHECKING: not move.checks}
+    way = [each for each in _WAY if not left_out.get(each)]
     if phase not in way:
         return phase or "New"
     return f"[{way.index(Phase(phase)) + 1}/{len(way)}] {phase}"

@@ -67,6 +67,7 @@ class Given:
     restart: bool = False
     without_hold: bool = False
     no_warm: bool = False
+    check: bool = False
     at_once: int | None = None
     keep_source: str | None = None
     yes: bool = False
@@ -87,6 +88,7 @@ class Wish:
         restart: it evicts the pods.
         without_hold: also where no webhook holds new pods back.
         no_warm: pods stop at once, without snapshots while they run.
+        check: a node reads the new volume before the claim gets it.
         moved_with: the claims that are moved at the same time.
         set_name: the StatefulSet whose claims are moved, "" for none.
     """
@@ -99,6 +101,7 @@ class Wish:
     restart: bool = False
     without_hold: bool = False
     no_warm: bool = False
+    check: bool = False
     moved_with: tuple[str, ...] = ()
     set_name: str = ""
 
@@ -209,6 +212,7 @@ def _wishes(given: Given) -> list[str]:
         "--restart": given.restart,
         "--without-hold": given.without_hold,
         "--no-warm": given.no_warm,
+        "--check": given.check,
         "--scale-down": given.scale_down,
         "--at-once": given.at_once is not None,
         "--keep-source": given.keep_source is not None,
@@ -242,6 +246,10 @@ def _check_how(given: Given) -> None:
         raise ValueError(
             "--no-warm says nothing with --abort, as no snapshot is taken to go back: leave it out"
         )
+    if given.check and given.abort is not None:
+        raise ValueError(
+            "--check says nothing with --abort, as no volume is made to go back: leave it out"
+        )
     if given.dry_run and given.yes:
         raise ValueError("--dry-run changes nothing, so there is nothing for --yes to agree to")
     if given.keep_source is not None and not _HOURS.fullmatch(given.keep_source):
@@ -265,6 +273,7 @@ def name_of(wish: Wish, claim_uid: str, taken: Collection[str]) -> str:
     asked = [claim_uid, to_json(wish.to), *(_consumers(wish).values())]
     asked += [sorted(wish.moved_with)] if wish.moved_with else []
     asked += ["no warm"] if wish.no_warm else []
+    asked += ["check"] if wish.check else []
     text = json.dumps(asked, sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]
     base = f"{_stem(wish.claim_name)}-{digest}"
@@ -312,6 +321,8 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
         spec["keepSource"] = wish.keep_source
     if wish.no_warm:
         spec["warm"] = False
+    if wish.check:
+        spec["check"] = True
     if dry_run_of is not None:
         spec["dryRun"] = True
         owner = {"apiVersion": "v1", "kind": CLAIM_KIND}
@@ -363,7 +374,7 @@ def is_made_of(move: VolumeMove, asked: Mapping[str, Any]) -> bool:
 
 def _asked(spec: VolumeMoveSpec) -> tuple[object, ...]:
     what = (spec.claim_name, spec.to, spec.consumers, sorted(spec.moved_with))
-    return *what, spec.warm, spec.dry_run
+    return *what, spec.warm, spec.check, spec.dry_run
 
 
 def has_ended(move: VolumeMove) -> bool:
@@ -407,6 +418,11 @@ def unlike(wish: Wish, move: VolumeMove) -> str | None:
         return (
             f"VolumeMove {move.key} is moving this claim already, and takes snapshots before pods "
             f"stop: leave --no-warm out to follow it, or abort it with --abort {move.name}"
+        )
+    if wish.check and not move.spec.check:
+        return (
+            f"VolumeMove {move.key} is moving this claim already, and does not check its new "
+            f"volume: leave --check out to follow it, or abort it with --abort {move.name}"
         )
     if wish.keep_source and move.spec.keep_source != wish.keep_source:
         return (

@@ -11,7 +11,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from provisioner.controller.moving.copying.rules import pod_body
+from provisioner.controller.moving.copying.rules import CHECK as CHECKS
+from provisioner.controller.moving.copying.rules import COPY as COPIES
+from provisioner.controller.moving.copying.rules import Job, pod_body
 from provisioner.model.driver import AUTO_MODE_DRIVER, EBS_DRIVER
 from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
 from tests.cluster.accounts import CONTROLLER, WEBHOOK
@@ -92,10 +94,10 @@ def taint(key: str, effect: str = "NoSchedule") -> Json:
     return {"key": key, "effect": effect}
 
 
-def a_copy(uid: str = "new") -> Json:
-    """The pod that the controller creates to copy files."""
+def a_copy(uid: str = "new", job: Job = COPIES) -> Json:
+    """The pod that the controller creates to copy files, or to check a volume."""
     move = {"metadata": {"namespace": NAME, "name": NAME, "uid": uid}}
-    return pod_body(msgspec.convert(move, VolumeMove), "copy:1")
+    return pod_body(msgspec.convert(move, VolumeMove), "copy:1", job)
 
 
 def a_kept_copy() -> Json:
@@ -455,6 +457,17 @@ def on_programs_of_copies() -> Iterator[Write]:
     yield creates_pod(REFUSED, "a privileged copy", privileged)
     capable = allowed(capabilities={"add": ["NET_ADMIN"], "drop": ["ALL"]})
     yield creates_pod(REFUSED, "a copy with another capability", capable)
+    yield creates_pod(ACCEPTED, "a pod that checks a volume", check := a_copy(job=CHECKS))
+    [checks] = check["spec"]["containers"]
+    for what, changed in {
+        "the capabilities of a copy": {"securityContext": container["securityContext"]},
+        "the arguments of a copy": {"args": container["args"]},
+    }.items():
+        mixed = check["spec"] | {"containers": [checks | changed]}
+        yield creates_pod(REFUSED, f"a check with {what}", check | {"spec": mixed})
+    other_claim = {"persistentVolumeClaim": {"claimName": NAME}}
+    instead = check["spec"] | {"volumes": [{"name": "check", **other_claim}]}
+    yield creates_pod(REFUSED, "a check of another claim", check | {"spec": instead})
 
 
 def of_the_webhook() -> Iterator[Write]:

@@ -101,7 +101,7 @@ class MoveCopies(MoveStory):
         assert await self.copying("persistentvolumeclaims") == []
         uid = self.move["metadata"]["uid"]
         names = {each["metadata"]["name"] for each in await hands.items(self.world.api, PVS)}
-        assert not names & {f"pvc-{uid}-from", f"pvc-{uid}-to"}, names
+        assert not names & {f"pvc-{uid}-{end}" for end in ("from", "to", "check")}, names
         assert await self.snapshots() == {}
 
     async def check(self) -> None:
@@ -128,7 +128,7 @@ class MoveCopies(MoveStory):
                 name = claim["metadata"]["name"]
                 await self.remove(f"{self.world.claims}/{name}")
             uid = (await self.world.api.get(self.move_path))["metadata"]["uid"]
-            for end in ("from", "to"):
+            for end in ("from", "to", "check"):
                 await self.remove(f"{PVS}/pvc-{uid}-{end}")
         await super().clear()
 
@@ -169,3 +169,56 @@ class MoveCopyAborted(MoveCopyUndone):
 
     def _ended(self) -> Json:
         return {"phase": "Running"}
+
+
+class MoveChecks(MoveCopies):
+    """A move to another zone whose new volume a pod there mounts before the claim gets it."""
+
+    REPORT: ClassVar[Json] = {"fileSystem": "ext4", "uuid": "c1b9d5a2-f162-11cf-9ece-0020afc76f16"}
+    LEAST = MoveCopies.LEAST | {"CreateSnapshot", "DeleteSnapshot"}
+
+    @property
+    def there(self) -> str:
+        return self.slot.elsewhere.zone
+
+    async def tell(self) -> None:
+        async with self._kubelet():
+            await self.ask(check=True)
+            self.move = await self._end()
+
+    async def check(self) -> None:
+        """One claim, Bound to the checked volume; the old volume is there; no trace of the check."""
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["status"]["phase"] == "Bound", claim
+        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+        made = new["spec"]["csi"]["volumeHandle"]
+        volumes = await self.volumes()
+        assert set(volumes) == {self.volume_id, made}, volumes
+        assert volumes[made]["AvailabilityZone"] == self.there
+        assert not volumes[made]["Attachments"]
+        found = self.move["status"]["checked"]
+        assert found.items() >= self.REPORT.items(), found
+        assert len(await self.made()) == 1
+        await self._nothing_left()
+        self.check_log()
+
+
+class MoveCheckRefused(MoveCopyUndone):
+    """The new volume cannot be read."""
+
+    REPORT: ClassVar[Json] = {"refused": "its root directory cannot be listed: I/O error"}
+
+    async def tell(self) -> None:
+        async with self._kubelet():
+            await self.ask(to={"size": "8Gi"}, check=True)
+            self.move = await self.is_in("Aborted")
+        assert self.REPORT["refused"] in self.move["status"]["message"], self.move["status"]
+
+
+class MoveCheckAborted(MoveCopyAborted):
+    """It is aborted while its pod checks."""
+
+    async def tell(self) -> None:
+        async with self._kubelet():
+            await self.ask(to={"size": "8Gi"}, check=True)
+            self.move = await self._end()

@@ -12,7 +12,14 @@ import pytest_asyncio
 from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.move_back_stories import MoveBack, MoveBackByCommand
-from tests.cluster.move_copy_stories import MoveCopies, MoveCopyAborted, MoveTooSmall
+from tests.cluster.move_copy_stories import (
+    MoveCheckAborted,
+    MoveCheckRefused,
+    MoveChecks,
+    MoveCopies,
+    MoveCopyAborted,
+    MoveTooSmall,
+)
 from tests.cluster.move_owner_stories import (
     MoveFought,
     MoveScalesDown,
@@ -50,13 +57,14 @@ from tests.cluster.walk_world import World
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 # Each request of two stories with one of the three fates takes two minutes; `make move-walk` gives
-# each of twelve stories all three.
+# each of fourteen stories all three.
 EVERY_FATE = bool(os.environ.get("EVERY_FATE"))
 TURNS = range(len(walk.FATES) if EVERY_FATE else 1)
 KINDS: tuple[type[Story], ...] = (MoveAcross, MoveAborted)
 if EVERY_FATE:
     KINDS += (MoveScalesDown, MoveToCsi, MoveToAutoMode, MoveWarms, MoveRestarts, MoveBack)
-    KINDS += (MoveCopies, MoveCopyAborted, MoveTogether, MoveTogetherAborted)
+    KINDS += (MoveCopies, MoveCopyAborted, MoveChecks, MoveCheckAborted)
+    KINDS += (MoveTogether, MoveTogetherAborted)
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 
 
@@ -103,6 +111,9 @@ def recordings() -> dict[type[Story], list[str]]:
         MoveCopies,
         MoveTooSmall,
         MoveCopyAborted,
+        MoveChecks,
+        MoveCheckRefused,
+        MoveCheckAborted,
         MoveTogetherBack,
         MoveTogetherUndone,
     ],

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,7 +16,7 @@ from provisioner.sandbox.installed.archive import read
 from provisioner.sandbox.real_node import requirements
 from provisioner.sandbox.real_node.file_pods import pod
 from provisioner.sandbox.up import Sandbox
-from tests.cluster import real_pods
+from tests.cluster import diaries, real_pods
 from tests.cluster.background import Background
 from tests.cluster.cluster import ATTACHMENTS, NODES, PVS, Cluster, Json
 from tests.cluster.move_stories import MOVES, moves_installed
@@ -153,12 +154,12 @@ def size(text: str) -> Json:
     return {"resources": {"requests": {"storage": text}}}
 
 
-async def move(place: Place, to: Json) -> None:
+async def move(place: Place, to: Json, **spec: Any) -> None:
     body = {
         "apiVersion": "ebs-provisioner.io/v1alpha1",
         "kind": "VolumeMove",
         "metadata": {"name": "move"},
-        "spec": {"claimName": "data", "to": to, "keepSource": "0h"},
+        "spec": {"claimName": "data", "to": to, "keepSource": "0h", **spec},
     }
     await place.api.create(f"{MOVES}/namespaces/{place.name}/volumemoves", body)
 
@@ -245,6 +246,32 @@ async def test_files_come_to_another_file_system(place: Place):
     assert after["digest"] == before["digest"]
     assert after["same"]
     assert claim["spec"]["resources"]["requests"]["storage"] == "4Gi"
+
+
+@together.test
+async def test_a_node_tells_the_file_system_of_the_new_volume_before_the_claim_gets_it(
+    place: Place,
+):
+    await real_pods.a_claim(place, **size("3Gi"))
+    await run(place, "writer", WRITE)
+    before = await picture(place, "before")
+    await real_pods.detached(place)
+    disks = real_pods.fleet_of(place.cluster.sandbox).disks
+    old = disks.content_of(await real_pods.volume_of(place))
+    uuid = await asyncio.to_thread(diaries.uuid_of, old)
+
+    await move(place, {"size": "4Gi"}, check=True)
+    checking = await is_in(place, "Checking")
+    await attached(place, f"pvc-{checking['metadata']['uid']}-check")
+    done = await is_in(place, "Done", "Aborted", "Refused")
+
+    assert done["status"]["phase"] == "Done", done["status"]
+    checked = done["status"]["checked"]
+    assert checked.pop("node") in nodes_of(place)
+    assert checked == {"fileSystem": "ext4", "uuid": uuid}
+    assert await of_copy(place) == []
+    after = await picture(place, "after")
+    assert (after["digest"], after["size"] > before["size"]) == (before["digest"], True)
 
 
 FILL = """

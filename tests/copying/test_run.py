@@ -51,7 +51,7 @@ def furnish(folder: Path) -> None:
 async def copied(folders: tuple[Path, Path, Path]) -> CopyReport:
     source, target, report = folders
     told = await run.run(str(source), str(target), report, checks_mount=False)
-    assert decoded(report.read_text()) == told
+    assert decoded(report.read_text(), CopyReport) == told
     return told
 
 

@@ -87,6 +87,8 @@ async def test_reviews_of_access_that_fail_stop_nobody(cluster: FakeCluster, run
         (("--resume", "a", "--no-warm"), "leave --no-warm out"),
         (("--abort", "a", "--no-warm"), "--no-warm says nothing with --abort"),
         ((SHOP_DATA, "--no-warm"), "say what is to change: --to-zone"),
+        (("--resume", "a", "--check"), "leave --check out"),
+        (("--abort", "a", "--check"), "--check says nothing with --abort"),
         ((SHOP_DATA, *TO_B, "-o", "json"), "-o json is for the list"),
         (("deploy/web", *TO_B), "no deploy is moved: name claims, such as pvc/data, or sts/NAME"),
         (("sts/web", "sts/db", *TO_B), "name one StatefulSet"),

@@ -269,7 +269,13 @@ async def test_files_that_fit_and_those_of_which_no_node_tells_are_moved(
 
 @pytest.mark.parametrize(
     "words",
-    [("--form", "csi"), (*TO_B, "--scale-down"), (*TO_B, "--restart"), (*TO_B, "--no-warm")],
+    [
+        ("--form", "csi"),
+        (*TO_B, "--scale-down"),
+        (*TO_B, "--restart"),
+        (*TO_B, "--no-warm"),
+        (*TO_B, "--check"),
+    ],
 )
 async def test_an_option_that_an_older_crd_does_not_know_is_refused_before_anything_is_made(
     words: tuple[str, ...], cluster: FakeCluster, run: Run
@@ -290,6 +296,26 @@ async def test_all_is_asked_as_the_user_that_is_given(cluster: FakeCluster, run:
 
     assert done.exit_code == 0, done.output
     assert cluster.asked_as == {("eve", "dev", "ops", "u-1")}
+
+
+async def test_a_check_is_asked_for_and_named_in_what_pods_stop_for(cluster: FakeCluster, run: Run):
+    cluster.plan = PLANNED | {"plan": PLANNED["plan"] | {"checks": True, "pods": ["web-0"]}}
+    done = await run(SHOP_DATA, *TO_B, "--check", "--yes")
+
+    assert done.exit_code == 0, done.output
+    assert [each["spec"]["check"] for each in cluster.bodies] == [True, True]
+    assert "a snapshot, a new volume, its check and the exchange" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("checks", [False, True])
+async def test_a_move_that_does_not_check_its_volume_is_not_taken_for_one_that_does(
+    cluster: FakeCluster, run: Run, *, checks: bool
+):
+    cluster.put("other", {"phase": "Held"}, check=checks)
+    done = await run(SHOP_DATA, *TO_B, "--check", "--yes")
+
+    assert (done.exit_code, cluster.bodies) == (0 if checks else 1, [])
+    assert ("leave --check out to follow it" in done.stderr) is not checks
 
 
 async def test_without_warm_snapshots_pods_stop_at_once(cluster: FakeCluster, run: Run):

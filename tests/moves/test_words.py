@@ -54,6 +54,8 @@ def test_a_move_that_takes_snapshots_first_has_one_phase_more():
     assert progress_words.line(warming) == "[1/7] Warming: pods go on 40 %"
     assert progress_words.step(a_move("Held", plan=plan)) == "[2/7] Held"
     assert progress_words.step(a_move("Held")) == "[1/6] Held"
+    checking = a_move("Checking", plan=PLANNED["plan"] | {"checks": True})
+    assert progress_words.line(checking) == "[4/7] Checking: a pod checks the new volume"
     assert not progress_words.is_late(warming)
 
 

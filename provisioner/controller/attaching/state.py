@@ -269,7 +269,7 @@ class AttachmentRecord:
         metadata = attachment_metadata(
             *(found.device, found.target.instance_id, found.made_from),
             multi_attach=found.multi_attach,
-            read_only=persistent_volume is not None and persistent_volume.is_copied_from,
+            read_only=persistent_volume is not None and persistent_volume.is_only_read,
         )
         status = {"attached": True, "attachmentMetadata": metadata, "attachError": None}
         await self._patch_status(attachment, status)

@@ -64,11 +64,10 @@ class MoveEnding:
         if lacks_pod and phase_age_s(move) < _POD_WITHIN_S:
             await self._record.tell(move, "waiting until a pod has the new volume")
             return Later(LOOK_AGAIN_S)
-        if move.copies_files:
-            left = await self._leftover(move)
-            if left is not None:
-                return left
-        elif not move.keeps_volume:
+        left = await self._leftover(move) if move.runs_pod else None
+        if left is not None:
+            return left
+        if not (move.copies_files or move.keeps_volume):
             await self._snapshots.delete_known(move)
         if move.goes_back:
             await self._remove_kept(move)
@@ -162,6 +161,10 @@ class MoveEnding:
         if phase_rules.has_made_nothing(move):
             await self._record.advance(move, Phase.ABORTED, _why(move))
             return AGAIN
+        # What a check has made names the new volume, and would keep it from being deleted.
+        waits = await self._leftover(move) if move.checks else None
+        if waits is not None:
+            return waits
         if phase_rules.may_have_made_volume(move):
             waits = await self._volumes.undo(move)
             if waits is not None:
@@ -187,11 +190,12 @@ class MoveEnding:
         return await self._snapshots.delete_new(move)
 
     async def _leftover(self, move: VolumeMove) -> Later | None:
-        """What another process had sent for a copy may come yet, and goes too."""
-        if self._copier.may_come(move) and phase_age_s(move) < _LATEST_REQUEST_S:
-            return Later(LOOK_AGAIN_S)
+        """What another process had sent for the pod may come yet, and goes too."""
         left = await self._copier.remove(move)
-        return Later(LOOK_AGAIN_S) if left is not None else None
+        if left is not None and move.told.phase == Phase.ABORTING:
+            await self._record.tell(move, f"{_why(move)}; {left.message}")
+        may_come = self._copier.may_come(move) and phase_age_s(move) < _LATEST_REQUEST_S
+        return Later(LOOK_AGAIN_S) if left is not None or may_come else None
 
     async def _bring_back(self, move: VolumeMove) -> VolumeMove:
         is_settled = phase_age_s(move) >= _LATEST_REQUEST_S
@@ -205,5 +209,5 @@ class MoveEnding:
 
 
 def _why(move: VolumeMove) -> str:
-    """Why a move is undone, without what its copy waited for since."""
+    """Why a move is undone, without what the end of its pod waited for since."""
     return move.told.message.partition("; waiting until ")[0]

@@ -23,6 +23,7 @@ _COPY_PASSES = 2  # all is read once more, to be compared
 _MIB_A_GIB = 1024
 # The new volume, the exchange, and what pods take to end and to start.
 _REST_MINUTES = 1
+_CHECK_MINUTES = 1  # at most: a volume is attached and detached once more, and a pod is started
 _CENT = Decimal("0.01")
 
 
@@ -38,6 +39,7 @@ def estimate(
         prices: by Region; without those of both volumes, no amount is told.
     """
     least, most = copy_minutes(plan) if plan.copies_files else minutes(plan.source.size_gib)
+    most += _CHECK_MINUTES if plan.checks else 0
     rates = prices.regions.get(region_of(plan.target.zone))
     old, new = _month(plan.source, rates), _month(plan.target, rates)
     if rates is None or old is None or new is None:

@@ -25,9 +25,9 @@ class Facts:
 
     ``class_name``: the class that the claim will have; ``read_class``: that class, or why it cannot
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
-    claim; ``namesakes``: other PersistentVolumes that name the volume; ``copy_refused``: why no pod
-    can copy its files, "" if one can or none has to; ``autoscalers`` and ``quotas``: those of the
-    namespace; ``has_hold``: the webhook holds new pods of it back;
+    claim; ``namesakes``: other PersistentVolumes that name the volume; ``pod_refused``: why no pod
+    can copy its files or check the new volume, "" if one can or none has to; ``autoscalers`` and
+    ``quotas``: those of the namespace; ``has_hold``: the webhook holds new pods of it back;
     ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all;
     ``kept``: what a move that goes back goes back to; ``iops_ceiling``: the most IOPS that EC2
     gives the class's type in the region, None if it is not known; ``claim_document``: all of the
@@ -46,7 +46,7 @@ class Facts:
     others: Sequence[VolumeMove]
     consumers: Sequence[Consumer]
     namesakes: Collection[str] = ()
-    copy_refused: str = ""
+    pod_refused: str = ""
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
     has_hold: bool = True

@@ -105,7 +105,8 @@ class Mover:
             Phase.HELD: self._hold,
             Phase.SNAPSHOTTING: self._take_snapshot,
             Phase.CREATING: self._create,
-            Phase.COPYING: self._copy,
+            Phase.CHECKING: self._work_in_pod,
+            Phase.COPYING: self._work_in_pod,
             Phase.SWAPPING: self._swapping.advance,
             Phase.CLEANING: self._ending.clean,
             Phase.DONE: self._ending.keep_source,
@@ -434,8 +435,9 @@ class Mover:
         stopping = await self._stop_before_swap(move)
         if stopping is not None:
             return stopping
-        if move.copies_files:
-            await self._record.advance(move, Phase.COPYING, volume=volume_id)
+        if move.runs_pod:
+            following = Phase.COPYING if move.copies_files else Phase.CHECKING
+            await self._record.advance(move, following, volume=volume_id)
             self._copier.begin(move.uid)
             return AGAIN
         old = await self._record.known_volume(move, move.source.persistent_volume)
@@ -443,8 +445,11 @@ class Mover:
             return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
         return await self._swapping.begin(move, old, volume=volume_id)
 
-    async def _copy(self, move: VolumeMove) -> Next:
-        """Have a pod copy the files; whoever uses the claim meanwhile has it thrown away."""
+    async def _work_in_pod(self, move: VolumeMove) -> Next:
+        """Have a pod copy the files, or check the new volume.
+
+        Whoever uses the claim while files are copied has the copy thrown away.
+        """
         undo = await self._broken(move)
         if undo is not None:
             return await self._record.abort(move, undo)
@@ -452,7 +457,7 @@ class Mover:
         if old is None:
             return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
         step = await self._copier.advance(move)
-        if isinstance(step, phase_rules.GoOn):
+        if isinstance(step, phase_rules.GoOn) and move.copies_files:
             step = phase_rules.next_copied_step(move, await self._in_use(move, old))
         match step:
             case None:

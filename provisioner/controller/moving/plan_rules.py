@@ -173,8 +173,11 @@ def _planned(
         refused = _no_copy(facts, old, before, target)
     if refused is not None:
         return refused
+    checks = facts.move.spec.check and not copies
+    if checks and (said := copy_plan_rules.not_checked(facts.move, old, facts.pod_refused)):
+        return _no(said)
     warms = not copies and warm_rules.is_worth_it(facts.move, volume)
-    return _plan(facts, before, target, driver, copies_files=copies, warms=warms)
+    return _plan(facts, before, target, driver, copies_files=copies, checks=checks, warms=warms)
 
 
 def _fits(facts: Facts, before: Shape, target: Shape) -> bool:
@@ -213,7 +216,7 @@ def _outside(facts: Facts, zone: str) -> Refuse | None:
 
 
 def _no_copy(facts: Facts, old: Document, before: Shape, target: Shape) -> Refuse | None:
-    said = copy_plan_rules.refused(facts.move, old, before, target, facts.copy_refused)
+    said = copy_plan_rules.refused(facts.move, old, before, target, facts.pod_refused)
     return _no(said) if said is not None else None
 
 
@@ -279,6 +282,7 @@ def _plan(
     *first: str,
     keeps_volume: bool = False,
     copies_files: bool = False,
+    checks: bool = False,
     warms: bool = False,
 ) -> MovePlan:
     """What the user reads; ``first``: sentences before all others."""
@@ -287,6 +291,7 @@ def _plan(
         target=target,
         keeps_volume=keeps_volume,
         copies_files=copies_files,
+        checks=checks,
         warms=warms,
         pods=_stopping(facts),
         stops=_stops(facts),
@@ -294,6 +299,7 @@ def _plan(
             *first,
             *_notes(facts, before, target, driver),
             *(copy_plan_rules.notes(facts.move.metadata.namespace) if copies_files else []),
+            *copy_plan_rules.check_notes(facts.move, checks=checks, copies_files=copies_files),
             *([warm_rules.NOTE] if warms else []),
         ],
     )

@@ -189,7 +189,7 @@ class Planning:
             others=self._caches.moves.keyed("claim", move.claim_key),
             consumers=await self._consumers.look(pods),
             namesakes={each.name for each in named} - {name} if volume_id else (),
-            copy_refused=await self._copier.why_not(move, document, volume),
+            pod_refused=await self._copier.why_not(move, document, volume),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items if pods else (),
             quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
             pods=pods,

@@ -39,7 +39,7 @@ class Settings:
     release_dead_nodes: bool = False
     initialize_nodes: bool = False
     volume_moves: bool = False
-    copy_image: str = ""  # of pods that copy files; "" for that of the controller's own pod
+    copy_image: str = ""  # of pods that copy or check; "" for that of the controller's own pod
     own_pod: str = ""  # namespace/name; "" if it is none
     volume_costs: bool = False
     volume_costs_interval_s: float = 3600.0

@@ -237,9 +237,9 @@ def _requested(request: Stage) -> FileSystemRequest:
             "access mode ReadOnlyMany: even a read-only mount writes to it, and other nodes may be "
             "using it; use a PersistentVolume with ReadWriteOnce, or a volume without Multi-Attach",
         )
-    # A pod that comes to the node while files are copied must not change them.
-    is_copied = request.publish_context.get(READ_ONLY) == "true"
-    read_only = is_copied or mounting.wants_read_only(request.capability)
+    # A pod that comes to the node while a move has the volume read must not change it.
+    is_only_read = request.publish_context.get(READ_ONLY) == "true"
+    read_only = is_only_read or mounting.wants_read_only(request.capability)
     return FileSystemRequest(name, request.volume_context, read_only)
 
 

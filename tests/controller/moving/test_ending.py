@@ -335,3 +335,46 @@ async def test_the_old_volume_is_not_let_go_before_the_pod_of_a_copy_has_left_it
 
     assert record.let_go_with == []
     assert record.written == [{"message": "it does not fit; waiting until it is detached"}]
+
+
+class Undoing:
+    """What is undone after the pods have the claim again, in its order."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+        self.left: Await | None = None
+
+    def may_come(self, _: VolumeMove) -> bool:
+        return False
+
+    async def remove(self, _: VolumeMove) -> Await | None:
+        self.steps.append("pod")
+        return self.left
+
+    async def undo(self, _: VolumeMove) -> None:
+        self.steps.append("volume")
+
+    async def delete_new(self, _: VolumeMove) -> None:
+        self.steps.append("snapshots")
+
+
+async def test_pods_get_the_old_volume_before_a_check_is_gone_and_the_new_one_is_deleted_after_it():
+    """Its node may be dead, and what names a volume keeps it from being deleted."""
+    ending, record = an_ending(a_pv("Bound"))
+    undoing = Undoing()
+    ending._consumers = FakeOwner(record)
+    ending._copier = ending._volumes = ending._snapshots = undoing  # type: ignore[assignment]
+    plan = MovePlan(checks=True)
+    move = in_phase(a_done_move(keeps=False), "Aborting", plan=plan, undone_from="Checking")
+    undoing.left = Await("waiting until volume vol-2 is detached after the check")
+
+    assert isinstance(await ending.undo(move), Later)
+    assert (record.let_go_of, undoing.steps) == ([OLD_PV], ["pod"])
+    assert record.written[-1]["message"].endswith(
+        "; waiting until volume vol-2 is detached after the check"
+    )
+
+    undoing.left = None
+    assert await ending.undo(move) == AGAIN
+    assert undoing.steps == ["pod", "pod", "volume", "snapshots"]
+    assert record.written[-1]["phase"] == Phase.ABORTED

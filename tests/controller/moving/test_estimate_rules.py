@@ -83,6 +83,14 @@ def test_a_copy_of_files_takes_as_long_as_the_slower_volume_and_costs_no_snapsho
     assert (found.source_month, found.keeping_source) == ("8.00", "0.80")
 
 
+def test_a_check_takes_a_minute_more_at_most():
+    spec = VolumeMoveSpec(claim_name="data")
+    plan = MovePlan(source=OLD, target=NEW, checks=True)
+    found = estimate(VolumeMove(spec=spec), plan, "Delete", NO_PRICES)
+
+    assert (found.least_minutes, found.most_minutes) == (5, 37)
+
+
 def test_a_copy_between_volumes_of_no_told_throughput_is_no_faster_than_gp2():
     plan = MovePlan(source=NEW, target=NEW, copies_files=True)
 

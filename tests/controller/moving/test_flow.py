@@ -296,7 +296,8 @@ async def test_one_that_has_said_it_is_ready_does_not_give_up_because_of_pods_un
         ("Held", Mover._hold),
         ("Snapshotting", Mover._take_snapshot),
         ("Creating", Mover._create),
-        ("Copying", Mover._copy),
+        ("Checking", Mover._work_in_pod),
+        ("Copying", Mover._work_in_pod),
     ],
 )
 async def test_a_move_is_undone_in_any_phase_once_one_that_goes_with_it_has_failed(

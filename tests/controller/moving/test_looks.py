@@ -17,7 +17,7 @@ from provisioner.ec2.watcher import Sighting
 from provisioner.model.decision import AGAIN, SETTLED
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
-from provisioner.model.volume_move import MoveConsumer, Phase, VolumeMove
+from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
 from provisioner.model.workload import Workload
 from tests.builders import DRIVER, a_volume
 from tests.controller.move_record import a_claim, a_done_move, a_pv, in_phase
@@ -122,7 +122,12 @@ async def test_a_copy_is_thrown_away_if_a_pod_has_the_old_volume_once_it_is_comp
     mover._copier = SimpleNamespace(advance=copied)  # type: ignore[assignment]
     mover._in_use = used  # type: ignore[method-assign,assignment]
 
-    assert await mover._copy(in_phase(a_done_move(keeps=False), "Copying")) == AGAIN
+    assert (
+        await mover._work_in_pod(
+            in_phase(a_done_move(keeps=False), "Copying", plan=MovePlan(copies_files=True))
+        )
+        == AGAIN
+    )
 
     (written,) = record.written
     assert written["phase"] is Phase.ABORTING

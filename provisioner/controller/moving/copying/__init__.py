@@ -1,1 +1,1 @@
-"""A copy of a claim's files by a pod, for a smaller volume or another file system."""
+"""A pod that copies a claim's files to another volume, or checks the new one, before the swap."""

@@ -1,4 +1,6 @@
-"""The copy of a claim's files by a pod: its objects are made, watched, and removed again.
+"""A pod that copies a claim's files, or checks its new volume: made, watched, and removed again.
+
+Its claims and PersistentVolumes are made before it, and removed after it.
 
 All of them have names that follow from the move's UID, so that a request which is sent twice, or
 whose reply is lost, makes one object. They are looked at as the API server has them now.
@@ -33,7 +35,7 @@ log = structlog.get_logger(__name__)
 
 
 class Copier:
-    """Copies of files. All raise ``KubeError``."""
+    """The pods of moves. All raise ``KubeError``."""
 
     def __init__(self, services: Services, record: MoveRecord) -> None:
         self._client = services.client
@@ -52,19 +54,22 @@ class Copier:
         self._certain.discard(uid)
 
     def may_come(self, move: VolumeMove) -> bool:
-        """Whether objects of its copy may come yet, by requests of another process."""
-        told = move.told
-        began = told.copied is not None or told.undone_from == Phase.COPYING
+        """Whether its pod or that pod's objects may come yet, by requests of another process."""
+        began = rules.is_over(move) or move.told.undone_from in {Phase.CHECKING, Phase.COPYING}
         return began and move.uid not in self._certain
 
     async def why_not(self, move: VolumeMove, old: Document | None, volume: Volume | None) -> str:
-        """Why no pod can copy the files, in one sentence; "" if one can, or if none has to."""
-        if old is None or volume is None or not plan_rules.is_asked(move, volume, old):
+        """Why no pod can do what is asked, in one sentence; "" if one can, or if none has to."""
+        if old is None or volume is None:
             return ""
-        image = await self._image()
+        copies = plan_rules.is_asked(move, volume, old)
+        if not copies and (move.goes_back or not move.spec.check):
+            return ""
+        image, job = await self._image(), rules.COPY if copies else rules.CHECK
         if not image:
-            return plan_rules.NO_IMAGE
-        body, namespace = rules.pod_body(move, image), move.metadata.namespace
+            return plan_rules.NO_IMAGE if copies else plan_rules.NO_IMAGE_TO_CHECK
+        body, namespace = rules.pod_body(move, image, job), move.metadata.namespace
+        what = "copy the files" if copies else "check the new volume"
         try:
             with suppress_exists():
                 await self._client.create(COPY_PODS, body, namespace, dry_run=True)
@@ -72,13 +77,13 @@ class Copier:
             if error.outcome is Outcome.UNKNOWN or error.reason is not Reason.FORBIDDEN:
                 raise
             return (
-                f"no pod can copy the files: {error.message}; allow it in namespace {namespace} "
+                f"no pod can {what}: {error.message}; allow it in namespace {namespace} "
                 "(Pod Security level baseline, ResourceQuota) for the time of the move"
             )
         return ""
 
     async def _image(self) -> str:
-        """The image with which files are copied, "" if it is not known."""
+        """The image of the pod, "" if it is not known."""
         if self._settings.copy_image or not self._settings.own_pod:
             return self._settings.copy_image
         namespace, _, name = self._settings.own_pod.partition("/")
@@ -89,11 +94,10 @@ class Copier:
         """Take one step.
 
         Returns:
-            GoOn once all is copied and nothing is left of the copy but the files; None if something
-            was done.
+            GoOn once the pod has done its job, and it is gone; None if something was done.
         """
         seen = await self._look(move)
-        if move.told.copied is not None:
+        if rules.is_over(move):
             return rules.came(move, seen.strangers) or await self._remove(move, seen)
         try:
             return await self._take(move, rules.next_step(move, seen), seen)
@@ -103,7 +107,7 @@ class Copier:
             raise
 
     async def _take(
-        self, move: VolumeMove, step: rules.CopyStep, seen: rules.Seen
+        self, move: VolumeMove, step: rules.PodStep, seen: rules.Seen
     ) -> Await | Undo | None:
         match step:
             case rules.MakeVolume(end=end):
@@ -111,41 +115,43 @@ class Copier:
             case rules.MakeClaim(end=end):
                 await self._make_claim(move, end, seen.volumes)
             case rules.MakePod():
-                body = rules.pod_body(move, await self._image())
+                body = rules.pod_body(move, await self._image(), rules.job_of(move))
                 with suppress_exists():
                     await self._client.create(COPY_PODS, body, move.metadata.namespace)
             case rules.RemovePod() if seen.pod is not None:
-                log.info("the pod of a copy has failed", pod=seen.pod.name)
+                log.info("the pod of a move has failed", pod=seen.pod.name)
                 await self._delete_pod(seen.pod)
             case rules.Copied(report=report):
                 await self._record.write(move, {"copied": msgspec.to_builtins(report)})
+            case rules.Checked(report=found):
+                await self._record.write(move, {"checked": msgspec.to_builtins(found)})
             case Await() | Undo():
                 return step
         return None
 
     async def remove(self, move: VolumeMove) -> Await | None:
-        """Remove all of a copy but the new volume; None once nothing is left."""
+        """Remove the pod and its objects, but no volume; None once nothing is left."""
         left = await self._remove(move, await self._look(move))
         return left if isinstance(left, Await) else None
 
     async def _look(self, move: VolumeMove) -> rules.Seen:
-        namespace = move.metadata.namespace
+        namespace, ends = move.metadata.namespace, rules.job_of(move).ends
         volumes = {
-            end: await self._record.persistent_volume(rules.volume_name(move, end))
-            for end in rules.ENDS
+            end: await self._record.persistent_volume(rules.volume_name(move, end)) for end in ends
         }
         claims: dict[str, Document | None] = {
             end: await find(self._client, CLAIM_DOCUMENTS, rules.claim_name(move, end), namespace)
-            for end in rules.ENDS
+            for end in ends
         }
         pod = await find(self._client, COPY_PODS, rules.pod_name(move), namespace)
         return rules.Seen(volumes, claims, pod, await self._strangers(move, pod))
 
     async def _strangers(self, move: VolumeMove, ours: CopyPod | None) -> list[Use]:
-        """Other pods that use the claim, or one of the copy's."""
+        """Other pods that use a claim of ours, or that whose files are copied."""
         namespace = move.metadata.namespace
-        keys = {f"{namespace}/{rules.claim_name(move, end)}" for end in rules.ENDS}
-        keys.add(move.claim_key)
+        ends = rules.job_of(move).ends
+        keys = {f"{namespace}/{rules.claim_name(move, end)}" for end in ends}
+        keys |= {move.claim_key} if rules.FROM in ends else set()
         uid = ours.uid if ours is not None and rules.is_ours(move, ours) else ""
         found = await self._client.list(CONTROLLED_PODS, namespace=namespace)
         return [
@@ -159,7 +165,9 @@ class Copier:
         old = await self._record.volume_document(source.persistent_volume)
         new = await self._record.volume_document(move.persistent_volume_name)
         if old is None or new is None:
-            return Undo("the old or the new PersistentVolume is gone, so no files can be copied")
+            return Undo(
+                f"the old or the new PersistentVolume is gone: no pod {rules.job_of(move).does}"
+            )
         await self._record.create_volume_object(rules.volume_body(move, end, old, new))
         return None
 

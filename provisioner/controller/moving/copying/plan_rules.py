@@ -25,6 +25,10 @@ NO_IMAGE = (
     "a smaller size or another file system means that a pod copies the files, and this controller "
     "does not know the pod's image, as it runs in no pod: set its option --copy-image"
 )
+NO_IMAGE_TO_CHECK = (
+    "check means that a pod reads the new volume, and this controller does not know the pod's "
+    "image, as it runs in no pod: set its option --copy-image"
+)
 
 
 def file_system_of(old: Document) -> str:
@@ -95,6 +99,44 @@ def notes(namespace: str) -> list[str]:
             "(reflinks) are not"
         ),
     ]
+
+
+def not_checked(move: VolumeMove, old: Document, why_not: str) -> str | None:
+    """Why no pod can check the new volume, in one sentence; None if one can.
+
+    Args:
+        move: the wish.
+        old: the old PersistentVolume, whose file system the new volume has.
+        why_not: why the API server would not let the pod be created, "" if it would.
+    """
+    if old.spec.get("volumeMode") == "Block":
+        return (
+            f"claim {move.claim_key} has a raw block volume (volumeMode Block), which has no file "
+            "system to check: leave check out"
+        )
+    present = file_system_of(old)
+    if present and present not in FILE_SYSTEMS:
+        return (
+            f"claim {move.claim_key} has the file system {present}; volumes are checked with "
+            f"{listed(FILE_SYSTEMS)} only: leave check out"
+        )
+    return why_not or None
+
+
+def check_notes(move: VolumeMove, *, checks: bool, copies_files: bool) -> list[str]:
+    """What becomes of ``check``, if it is asked for."""
+    if not move.spec.check:
+        return []
+    if checks:
+        return [
+            (
+                f"a pod in namespace {move.metadata.namespace} mounts the new volume read-only "
+                "before the claim gets it; the claim's pods are stopped meanwhile"
+            )
+        ]
+    if copies_files:
+        return ["check says nothing more here: the pod that copies files mounts the new volume"]
+    return ["check says nothing here: no new volume is made"]
 
 
 def of_new_file_system(body: Json, wanted: str) -> Json:

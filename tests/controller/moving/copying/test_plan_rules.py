@@ -86,7 +86,7 @@ def test_a_move_that_copies_nothing_leaves_the_file_system_out_of_its_plan():
         ({"size": "2Gi", "zone": THERE}, {}, "do it in two moves"),
         ({"size": "2Gi"}, {"document": old(volumeMode="Block")}, "has no files to copy"),
         ({"size": "2Gi"}, {"document": csi(fsType="ntfs")}, "has the file system ntfs"),
-        ({"size": "2Gi"}, {"copy_refused": NO_IMAGE}, "--copy-image"),
+        ({"size": "2Gi"}, {"pod_refused": NO_IMAGE}, "--copy-image"),
         (
             {"fsType": "ext4"},
             {"document": old(mountOptions=["noatime", "logbufs=8"])},

@@ -79,7 +79,7 @@ def a_claim_of(end: str, *, bound: bool = True) -> Document:
 
 
 def a_pod(phase: str = "", container: Mapping[str, Any] | None = None, **status: Any) -> CopyPod:
-    body = rules.pod_body(MOVE, "image:1")
+    body = rules.pod_body(MOVE, "image:1", rules.COPY)
     statuses = [{"name": "copy", **container}] if container is not None else []
     told = {"phase": phase, "containerStatuses": statuses} | status
     return msgspec.convert(body | {"status": told}, CopyPod)
@@ -91,20 +91,20 @@ def ended(report: CopyReport) -> CopyPod:
 
 def seen(**changes: Any) -> rules.Seen:
     given: dict[str, Any] = {
-        "volumes": {end: a_volume_of(end) for end in rules.ENDS},
-        "claims": {end: a_claim_of(end) for end in rules.ENDS},
+        "volumes": {end: a_volume_of(end) for end in rules.COPY.ends},
+        "claims": {end: a_claim_of(end) for end in rules.COPY.ends},
         "pod": None,
     }
     return rules.Seen(**given | changes)
 
 
-NOTHING = seen(volumes=dict.fromkeys(rules.ENDS), claims=dict.fromkeys(rules.ENDS))
+NOTHING = seen(volumes=dict.fromkeys(rules.COPY.ends), claims=dict.fromkeys(rules.COPY.ends))
 
 
 def test_everything_is_made_in_its_order_and_the_pod_last():
     steps: list[Any] = []
-    volumes: dict[str, Any] = dict.fromkeys(rules.ENDS)
-    claims: dict[str, Any] = dict.fromkeys(rules.ENDS)
+    volumes: dict[str, Any] = dict.fromkeys(rules.COPY.ends)
+    claims: dict[str, Any] = dict.fromkeys(rules.COPY.ends)
     for _ in range(5):
         step = rules.next_step(MOVE, seen(volumes=volumes, claims=claims))
         steps.append(step)
@@ -122,7 +122,9 @@ def test_everything_is_made_in_its_order_and_the_pod_last():
 
 
 def test_the_old_volume_is_mounted_read_only_and_both_are_kept_whatever_becomes_of_their_objects():
-    source, target = (rules.volume_body(MOVE, end, old(), NEW_PV)["spec"] for end in rules.ENDS)
+    source, target = (
+        rules.volume_body(MOVE, end, old(), NEW_PV)["spec"] for end in rules.COPY.ends
+    )
 
     assert source["csi"] == {"driver": DRIVER, "volumeHandle": serial_of(VOLUME), "fsType": "ext4"}
     assert source["mountOptions"] == ["ro", "noatime"]
@@ -133,8 +135,8 @@ def test_the_old_volume_is_mounted_read_only_and_both_are_kept_whatever_becomes_
         assert spec["persistentVolumeReclaimPolicy"] == "Retain"
         assert spec["storageClassName"] == ""
         assert spec["nodeAffinity"] == NEW_PV.spec["nodeAffinity"]
-    assert a_volume_of("from").is_copied_from
-    assert not a_volume_of("to").is_copied_from
+    assert a_volume_of("from").is_only_read
+    assert not a_volume_of("to").is_only_read
 
 
 def test_a_volume_in_the_in_tree_form_is_copied_by_the_driver():
@@ -163,7 +165,7 @@ def test_kubernetes_takes_the_volume_that_is_copied_for_another_one_than_the_cla
 
 
 def test_the_pod_may_copy_files_of_all_owners_and_nothing_else():
-    body = rules.pod_body(MOVE, "image:1")
+    body = rules.pod_body(MOVE, "image:1", rules.COPY)
     [container] = body["spec"]["containers"]
 
     assert body["spec"]["automountServiceAccountToken"] is False
@@ -280,7 +282,7 @@ def test_what_the_pod_waits_for_is_told(pod: CopyPod, said: str):
 def test_the_end_of_a_copy_waits_for_pod_claims_and_detach():
     whole = seen(pod=a_pod("Succeeded"))
     no_pod = seen()
-    no_claims = seen(claims=dict.fromkeys(rules.ENDS))
+    no_claims = seen(claims=dict.fromkeys(rules.COPY.ends))
 
     for there, said in (
         (whole, "pod move-u1"),
