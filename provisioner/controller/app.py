@@ -52,7 +52,7 @@ _UNTAG_S = 5.0
 _CATCH_UP_AGAIN_S = 1.0
 # Of moves' requests, so many are under way at once: enough to keep an API server busy, and few
 # enough that a claim's request does not wait behind those of 200 moves (of 64, it did).
-_MOVES_AT_ONCE = 4
+_MOVES_AT_ONCE = 8
 
 log = structlog.get_logger(__name__)
 
