@@ -20,6 +20,7 @@ from provisioner.model.volume_move import (
     MovePlan,
     MoveTarget,
     Phase,
+    Shape,
     VolumeMove,
 )
 from tests.builders import DRIVER
@@ -177,6 +178,16 @@ async def test_a_move_that_was_aborted_too_late_waits_for_no_pod():
     move = in_cleaning_now(restarts=["pod-uid"])
 
     await ending.clean(structs.replace(move, spec=structs.replace(move.spec, abort=True)))
+
+    assert record.written[-1]["phase"] == Phase.DONE
+
+
+async def test_a_move_to_another_driver_does_not_wait_for_that_ones_attachments():
+    ending, record = a_cleaning(a_pv("Released"))
+    target = Shape(zone="us-east-1b", driver="ebs.csi.eks.amazonaws.com")
+    plan = MovePlan(source=Shape(zone="us-east-1b", driver=DRIVER), target=target)
+
+    await ending.clean(in_cleaning_now(restarts=["pod-uid"], plan=plan))
 
     assert record.written[-1]["phase"] == Phase.DONE
 
