@@ -21,7 +21,9 @@ _AGAIN_AT_MOST_S = 3600.0
 _HELD_AGAIN_S = 30.0
 # The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
 _LATEST_REQUEST_S = 60.0
-# A pod that comes back has its volume within a minute or two; one whose image is missing, never.
+# A pod that comes back has its volume within a minute or two, also if its image is missing: the
+# kubelet waits for volumes first. One for which no node has room never has.
+# Source: Kubernetes 1.36 pkg/kubelet/kubelet.go SyncPod.
 _POD_WITHIN_S = 600.0
 
 
@@ -62,7 +64,8 @@ class MoveEnding:
             return Later(LOOK_AGAIN_S)
         lacks_pod = self._lacks_pod(move)
         if lacks_pod and phase_age_s(move) < _POD_WITHIN_S:
-            await self._record.tell(move, "waiting until a pod has the new volume")
+            text = "waiting until a pod has the new volume, for ten minutes at most"
+            await self._record.tell(move, text)
             return Later(LOOK_AGAIN_S)
         left = await self._leftover(move) if move.runs_pod else None
         if left is not None:

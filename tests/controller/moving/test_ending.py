@@ -136,7 +136,8 @@ async def test_a_move_that_stopped_pods_is_done_once_one_has_the_new_volume():
     move = in_cleaning_now(restarts=["pod-uid"])
 
     assert isinstance(await ending.clean(move), Later)
-    assert record.written == [{"message": "waiting until a pod has the new volume"}]
+    text = "waiting until a pod has the new volume, for ten minutes at most"
+    assert record.written == [{"message": text}]
     assert record.let_go_with == []
 
     record.attached.add(move.persistent_volume_name)
