@@ -164,15 +164,15 @@ class MoveEnding:
         if phase_rules.has_made_nothing(move):
             await self._record.advance(move, Phase.ABORTED, _why(move))
             return AGAIN
-        # What a check has made names the new volume, and would keep it from being deleted.
-        waits = await self._leftover(move) if move.checks else None
+        # What its pod had names the new volume, and would keep it from being deleted.
+        waits = await self._leftover(move) if move.runs_pod else None
         if waits is not None:
             return waits
         if phase_rules.may_have_made_volume(move):
             waits = await self._volumes.undo(move)
             if waits is not None:
                 return waits
-        waits = await self._made_for_it(move)
+        waits = await self._snapshots.delete_new(move) if not move.copies_files else None
         if waits is not None:
             return waits
         await self._record.advance(move, Phase.ABORTED, _why(move))
@@ -185,12 +185,6 @@ class MoveEnding:
         if move.told.undone_from == Phase.HELD:
             await self._record.leave(move, found)
         await self._record.let_go(move, found, policy)
-
-    async def _made_for_it(self, move: VolumeMove) -> Later | None:
-        """Remove what the data came from; None once there is nothing of it."""
-        if move.copies_files:
-            return await self._leftover(move)
-        return await self._snapshots.delete_new(move)
 
     async def _leftover(self, move: VolumeMove) -> Later | None:
         """What another process had sent for the pod may come yet, and goes too."""
