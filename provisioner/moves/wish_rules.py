@@ -342,6 +342,7 @@ def back_before(found: Sequence[VolumeMove], given: Given) -> list[Wish]:
     options = {
         "--restart": given.restart,
         "--scale-down": given.scale_down,
+        "--without-hold": given.without_hold,
         "--keep-source": given.keep_source is not None,
         "--dry-run": given.dry_run,
     }

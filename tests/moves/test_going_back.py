@@ -62,7 +62,7 @@ async def test_going_back_twice_is_one_move(cluster: FakeCluster, run: Run):
     assert "has done this" in again.stdout
 
 
-@pytest.mark.parametrize("option", ["--dry-run", "--scale-down"])
+@pytest.mark.parametrize("option", ["--dry-run", "--scale-down", "--without-hold"])
 async def test_options_of_going_back_do_not_abort_a_move_that_is_under_way(
     option: str, cluster: FakeCluster, run: Run
 ):

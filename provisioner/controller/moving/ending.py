@@ -21,7 +21,9 @@ _AGAIN_AT_MOST_S = 3600.0
 _HELD_AGAIN_S = 30.0
 # The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
 _LATEST_REQUEST_S = 60.0
-# A pod that comes back has its volume within a minute or two; one whose image is missing, never.
+# A pod that comes back has its volume within a minute or two, also if its image is missing: the
+# kubelet waits for volumes first. One for which no node has room never has.
+# Source: Kubernetes 1.36 pkg/kubelet/kubelet.go SyncPod.
 _POD_WITHIN_S = 600.0
 
 
@@ -62,7 +64,8 @@ class MoveEnding:
             return Later(LOOK_AGAIN_S)
         lacks_pod = self._lacks_pod(move)
         if lacks_pod and phase_age_s(move) < _POD_WITHIN_S:
-            await self._record.tell(move, "waiting until a pod has the new volume")
+            text = "waiting until a pod has the new volume, for ten minutes at most"
+            await self._record.tell(move, text)
             return Later(LOOK_AGAIN_S)
         left = await self._leftover(move) if move.runs_pod else None
         if left is not None:
@@ -161,15 +164,15 @@ class MoveEnding:
         if phase_rules.has_made_nothing(move):
             await self._record.advance(move, Phase.ABORTED, _why(move))
             return AGAIN
-        # What a check has made names the new volume, and would keep it from being deleted.
-        waits = await self._leftover(move) if move.checks else None
+        # What its pod had names the new volume, and would keep it from being deleted.
+        waits = await self._leftover(move) if move.runs_pod else None
         if waits is not None:
             return waits
         if phase_rules.may_have_made_volume(move):
             waits = await self._volumes.undo(move)
             if waits is not None:
                 return waits
-        waits = await self._made_for_it(move)
+        waits = await self._snapshots.delete_new(move) if not move.copies_files else None
         if waits is not None:
             return waits
         await self._record.advance(move, Phase.ABORTED, _why(move))
@@ -182,12 +185,6 @@ class MoveEnding:
         if move.told.undone_from == Phase.HELD:
             await self._record.leave(move, found)
         await self._record.let_go(move, found, policy)
-
-    async def _made_for_it(self, move: VolumeMove) -> Later | None:
-        """Remove what the data came from; None once there is nothing of it."""
-        if move.copies_files:
-            return await self._leftover(move)
-        return await self._snapshots.delete_new(move)
 
     async def _leftover(self, move: VolumeMove) -> Later | None:
         """What another process had sent for the pod may come yet, and goes too."""

@@ -176,6 +176,9 @@ def _planned(
     checks = facts.move.spec.check and not copies
     if checks and (said := copy_plan_rules.not_checked(facts.move, old, facts.pod_refused)):
         return _no(said)
+    pod_has = [before.size_gib, target.size_gib] if copies else [target.size_gib] if checks else []
+    if said := interference_rules.no_room_beside(facts.quotas, pod_has):
+        return _no(said)
     warms = not copies and warm_rules.is_worth_it(facts.move, volume)
     return _plan(facts, before, target, driver, copies_files=copies, checks=checks, warms=warms)
 

@@ -137,7 +137,8 @@ async def test_a_move_that_stopped_pods_is_done_once_one_has_the_new_volume():
     move = in_cleaning_now(restarts=["pod-uid"])
 
     assert isinstance(await ending.clean(move), Later)
-    assert record.written == [{"message": "waiting until a pod has the new volume"}]
+    text = "waiting until a pod has the new volume, for ten minutes at most"
+    assert record.written == [{"message": text}]
     assert record.let_go_with == []
 
     record.attached.add(move.persistent_volume_name)
@@ -354,9 +355,10 @@ class Undoing:
     def __init__(self) -> None:
         self.steps: list[str] = []
         self.left: Await | None = None
+        self.comes = False
 
     def may_come(self, _: VolumeMove) -> bool:
-        return False
+        return self.comes
 
     async def remove(self, _: VolumeMove) -> Await | None:
         self.steps.append("pod")
@@ -388,4 +390,23 @@ async def test_pods_get_the_old_volume_before_a_check_is_gone_and_the_new_one_is
     undoing.left = None
     assert await ending.undo(move) == AGAIN
     assert undoing.steps == ["pod", "pod", "volume", "snapshots"]
+    assert record.written[-1]["phase"] == Phase.ABORTED
+
+
+async def test_the_new_volume_of_a_copy_is_kept_while_an_object_that_names_it_may_come_yet():
+    """By a request of a process that died: with it there, the volume would be left for ever."""
+    ending, record = an_ending(a_pv("Bound"))
+    undoing = Undoing()
+    ending._consumers = FakeOwner(record)
+    ending._copier = ending._volumes = ending._snapshots = undoing  # type: ignore[assignment]
+    plan, since = MovePlan(copies_files=True), datetime.now(UTC).isoformat()
+    move = in_phase(a_done_move(keeps=False), "Aborting", plan=plan, undone_from="Copying")
+    fresh = structs.replace(move, status=structs.replace(move.told, phase_since=since))
+    undoing.comes = True
+
+    assert isinstance(await ending.undo(fresh), Later)
+    assert "volume" not in undoing.steps
+
+    assert await ending.undo(move) == AGAIN
+    assert undoing.steps[-2:] == ["pod", "volume"]
     assert record.written[-1]["phase"] == Phase.ABORTED

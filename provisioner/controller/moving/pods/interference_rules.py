@@ -57,15 +57,45 @@ def asked(claim: Claim, class_name: str, size: str) -> Asked:
 
 def no_room(quotas: Sequence[ResourceQuota], old: Asked, new: Asked) -> str | None:
     """Why a quota would not let the claim be created again, in one sentence."""
+    more = {key: value - old.uses.get(key, 0) for key, value in new.uses.items()}
+    if short := _short(quotas, more):
+        name, taken = short
+        return (
+            f"ResourceQuota {name} does not let the claim be created again ({taken}): raise it "
+            "first"
+        )
+    return None
+
+
+def no_room_beside(quotas: Sequence[ResourceQuota], sizes_gib: Sequence[int]) -> str | None:
+    """Why a quota would not let the claims of the move's own pod in, in one sentence.
+
+    Args:
+        quotas: of the namespace.
+        sizes_gib: of these claims, which name no class, and are there beside the claim.
+    """
+    number = len(sizes_gib)
+    more = {
+        "requests.storage": sum(sizes_gib) * GIB,
+        "persistentvolumeclaims": number,
+        "count/persistentvolumeclaims": number,
+    }
+    if short := _short(quotas, more) if sizes_gib else None:
+        name, taken = short
+        return (
+            f"ResourceQuota {name} does not let the move's own pod have its claims ({taken}): "
+            "raise it for the time of the move"
+        )
+    return None
+
+
+def _short(quotas: Sequence[ResourceQuota], more: Mapping[str, int]) -> tuple[str, str] | None:
+    """The first quota without room for so much more, by its name, and what is taken of it."""
     for quota in quotas:
         for key, hard in sorted(quota.hard.items()):
             used = quota.used.get(key, "0")
-            needed = _number(used) - old.uses.get(key, 0) + new.uses.get(key, 0)
-            if key in new.uses and needed > _number(hard):
-                return (
-                    f"ResourceQuota {quota.name} does not let the claim be created again ({key}: "
-                    f"{used} of {hard} are used): raise it first"
-                )
+            if key in more and _number(used) + more[key] > _number(hard):
+                return quota.name, f"{key}: {used} of {hard} are used"
     return None
 
 

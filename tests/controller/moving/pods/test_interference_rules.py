@@ -114,6 +114,28 @@ def test_the_plan_is_refused_for_want_of_room():
     assert planned(plans.facts(quotas=[full])).request is not None
 
 
+@pytest.mark.parametrize(
+    ("changes", "storage", "claims"),
+    [({"check": True}, 4, 1), ({"to": {"size": "3Gi"}}, 7, 2)],  # of a volume of 4 GiB
+    ids=["check", "copy"],
+)
+def test_the_claims_of_the_moves_own_pod_need_room_before_pods_are_stopped(
+    changes: dict[str, Any], storage: int, claims: int
+):
+    made = a_move(to=changes.get("to", {"zone": plans.THERE}))
+    spec = msgspec.structs.replace(made.spec, check=changes.get("check", False))
+    move = msgspec.structs.replace(made, spec=spec)
+    used = {"requests.storage": "4Gi", "persistentvolumeclaims": "1"}
+    enough = {"requests.storage": f"{4 + storage}Gi", "persistentvolumeclaims": f"{1 + claims}"}
+    assert planned(plans.facts(move, quotas=[a_quota(enough, used)])).request is not None
+
+    # Enough for the claim alone.
+    for key, hard in {"requests.storage": "6Gi", "persistentvolumeclaims": "1"}.items():
+        message = refused(plans.facts(move, quotas=[a_quota({key: hard}, used)]))
+        assert f"does not let the move's own pod have its claims ({key}: {used[key]} of" in message
+        assert ". " not in message
+
+
 def test_an_autoscaler_is_named_unless_the_owner_is_scaled_to_nothing():
     (said,) = notes(a_workload(), an_autoscaler(), an_autoscaler("Deployment"))
 
