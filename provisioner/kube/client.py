@@ -267,7 +267,8 @@ class KubeClient:
         """The same connections for work that has time: few of its requests are under way at once.
 
         So those of others find the API server free, and never wait behind all of these. What is
-        asked more than once at the same time is read once.
+        asked more than once at the same time is read once. What creates or deletes does not wait:
+        somebody may be without an object until then.
         """
         slots, reads = asyncio.Semaphore(concurrency), SharedReads[bytes]()
 
@@ -276,10 +277,12 @@ class KubeClient:
                 return await self._send(*arguments, **options)
 
         async def send(attempt: Attempt, method: str, path: str, **options: Any) -> bytes:
+            query = options.get("query") or {}
+            if method in ("POST", "DELETE") and "dryRun" not in query:
+                return await self._send(attempt, method, path, **options)
             ask = partial(slowly, attempt, method, path, **options)
             if method != "GET":
                 return await ask()
-            query = options.get("query") or {}
             return await reads.read((path, *query.items(), options.get("accept")), ask)
 
         return type(self)(self._transport, send)

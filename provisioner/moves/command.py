@@ -245,6 +245,8 @@ async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequ
         late = [each for each in found if progress_words.is_late(each)]
         if len(late) == len(found):
             first = late[0]
+            if all(each.told.phase == Phase.CLEANING for each in found):
+                await _wait_no_longer(moves, found)
             raise StorageError(
                 Reason.NOT_SUPPORTED,
                 f"VolumeMove {first.key} is in the phase {first.told.phase} and cannot be aborted "
@@ -260,6 +262,22 @@ async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequ
         for each in going_on:
             screen.warn([f"VolumeMove {each.key} is in the phase {each.told.phase} and goes on"])
         return await _followed(target, moves, aborting, wanted=Phase.ABORTED)
+
+
+async def _wait_no_longer(moves: Moves, found: Sequence[VolumeMove]) -> NoReturn:
+    """Moves that only wait until pods have the new volumes are Done at once then.
+
+    Raises:
+        StorageError: always; says how to go on.
+    """
+    for each in found:
+        await moves.abort(each)
+    names = listed([each.key for each in found], "and")
+    raise StorageError(
+        Reason.NOT_SUPPORTED,
+        f"VolumeMove {names} has exchanged the claim already, and waits for no pod any more: give "
+        "the same command once it is Done, and it goes back to the old volume",
+    )
 
 
 async def _found(moves: Moves, named: Subject) -> list[VolumeMove]:

@@ -326,6 +326,30 @@ async def test_what_has_time_keeps_few_requests_under_way_and_others_do_not_wait
     assert (under_way, len(server.seen("PATCH"))) == (2, 5)
 
 
+async def test_what_creates_or_deletes_does_not_wait_for_what_has_time(
+    client: KubeClient, server: ApiServer
+):
+    hang, path = Hang(document({})), "/api/v1/persistentvolumes"
+    server.on("PATCH", PV, hang)
+    server.on("POST", path, document({"metadata": {"name": "pv-1"}}))
+    server.on("DELETE", PV, document({}))
+    narrow = client.narrowed(1)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(narrow.patch(PERSISTENT_VOLUMES, "pv-1", {}, kind=Patch.MERGE))
+        await hang.reached.wait()
+        await narrow.create(PERSISTENT_VOLUMES, {"metadata": {"name": "pv-1"}})
+        await narrow.delete(PERSISTENT_VOLUMES, "pv-1", uid="u")
+        tried = group.create_task(
+            narrow.create(PERSISTENT_VOLUMES, {"metadata": {"name": "pv-1"}}, dry_run=True)
+        )
+        await asyncio.sleep(0.05)
+        created = len(server.seen("POST"))
+        hang.let_go.set()
+        await tried
+
+    assert (created, len(server.seen("POST"))) == (1, 2)
+
+
 async def test_what_has_time_reads_once_what_it_is_asked_often(
     client: KubeClient, server: ApiServer
 ):

@@ -167,6 +167,17 @@ async def test_what_cannot_be_aborted_any_more_is_not_asked(cluster: FakeCluster
     assert "kubectl ebs move -n shop --resume mine" in done.stderr
 
 
+async def test_whoever_aborts_while_a_move_waits_for_a_pod_can_go_back_at_once(
+    cluster: FakeCluster, run: Run
+):
+    cluster.put("to-b", {"phase": "Cleaning"}, consumers={"policy": "Restart"})
+    done = await run("--abort", "shop/to-b")
+
+    assert done.exit_code == 1
+    assert "waits for no pod any more: give the same command once it is Done" in done.stderr
+    assert cluster.moves["to-b"]["spec"]["abort"] is True
+
+
 @pytest.mark.parametrize(
     ("phase", "says", "code"),
     [
