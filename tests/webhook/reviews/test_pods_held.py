@@ -37,7 +37,7 @@ def test_a_pod_is_held_back_from_the_phase_held_until_the_exchange_is_done():
     }
 
     assert {phase for phase, why in found.items() if why == HELD} == HOLDING
-    assert {"Held", "Snapshotting", "Creating", "Copying", "Swapping"} == HOLDING
+    assert {"Held", "Snapshotting", "Creating", "Checking", "Copying", "Swapping"} == HOLDING
 
 
 def test_a_dry_run_and_a_phase_of_a_newer_controller_hold_nobody_back():
