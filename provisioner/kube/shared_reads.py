@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from contextvars import Context
 from typing import Generic, TypeVar
 
 R = TypeVar("R")
@@ -22,20 +23,20 @@ class SharedReads(Generic[R]):
         """The answer to ``ask``; raises what it raises."""
         task = self._next.get(key)
         if task is None:
-            task = asyncio.create_task(self._ask(key, ask), name=f"read {key}")
+            # Its log lines are not about the first who asks.
+            task = asyncio.create_task(self._ask(key, ask), name=f"read {key}", context=Context())
             task.add_done_callback(_retrieved)
             self._next[key] = task
         return await asyncio.shield(task)
 
     async def _ask(self, key: Hashable, ask: Callable[[], Awaitable[R]]) -> R:
-        while (before := self._running.get(key)) is not None:
-            await asyncio.wait([before])
-        mine = self._running[key] = self._next.pop(key)
+        if (before := self._running.get(key)) is not None:
+            await asyncio.wait([before])  # nobody else begins meanwhile: this is the only next one
+        self._running[key] = self._next.pop(key)
         try:
             return await ask()
         finally:
-            if self._running.get(key) is mine:
-                del self._running[key]
+            del self._running[key]
 
 
 def _retrieved(task: asyncio.Task[R]) -> None:

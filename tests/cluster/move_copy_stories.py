@@ -188,11 +188,7 @@ class MoveChecks(MoveCopies):
 
     async def check(self) -> None:
         """One claim, Bound to the checked volume; the old volume is there; no trace of the check."""
-        claim = await self.world.api.get(self.claim_path)
-        assert claim["status"]["phase"] == "Bound", claim
-        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
-        made = new["spec"]["csi"]["volumeHandle"]
-        volumes = await self.volumes()
+        made, volumes = await self.bound_volume(), await self.volumes()
         assert set(volumes) == {self.volume_id, made}, volumes
         assert volumes[made]["AvailabilityZone"] == self.there
         assert not volumes[made]["Attachments"]

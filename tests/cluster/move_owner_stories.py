@@ -99,11 +99,7 @@ class MoveUnderStatefulSet(MoveStory):
 
     async def check(self) -> None:
         """Another pod, the same claim in the other zone; the old volume was attached only once."""
-        claim = await self.world.api.get(self.claim_path)
-        assert claim["status"]["phase"] == "Bound", claim
-        new = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
-        made = new["spec"]["csi"]["volumeHandle"]
-        volumes = await self.volumes()
+        made, volumes = await self.bound_volume(), await self.volumes()
         assert volumes[made]["AvailabilityZone"] == self.there
         assert not volumes[self.volume_id].get("Attachments")
         assert len(await self.calls("AttachVolume", about=self.volume_id)) == 1

@@ -169,6 +169,13 @@ class MoveStory(SourceStory):
             lambda move: move.get("status", {}).get("phase") == phase,
         )
 
+    async def bound_volume(self) -> str:
+        """The id of the volume that the claim is Bound to."""
+        claim = await self.world.api.get(self.claim_path)
+        assert claim["status"]["phase"] == "Bound", claim
+        found = await self.world.api.get(f"{PVS}/{claim['spec']['volumeName']}")
+        return str(found["spec"]["csi"]["volumeHandle"])
+
     async def snapshots(self) -> dict[str, Json]:
         """What EC2 holds of this story."""
         return await asyncio.to_thread(self.world.hand.snapshots_of, self.cluster_id)

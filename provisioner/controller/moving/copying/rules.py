@@ -29,9 +29,9 @@ from provisioner.model.volume_move import API_VERSION, KIND, VolumeMove
 
 Json = dict[str, Any]
 FROM, TO, CHECKED = "from", "to", "check"
-# How an end is mounted that nothing is written to. ext4 and xfs replay
-# their log on a read-only mount, too: what is checked stays as it is, and after a clean detach
-# there is nothing to replay. Source: Linux 6.18 Documentation/admin-guide/{ext4,xfs}.rst.
+# How an end is mounted that nothing is written to. ext4 and xfs replay their log on a read-only
+# mount, too: what is checked stays as it is, and after a clean detach there is nothing to replay.
+# Source: Linux 6.18 Documentation/admin-guide/{ext4,xfs}.rst.
 _MODE: Mapping[str, Sequence[str]] = {FROM: ("ro",), CHECKED: ("ro", "norecovery")}
 
 
