@@ -560,6 +560,11 @@ class VolumeMove(KubeObject, frozen=True, rename="camel", kw_only=True):
         return f"pvc-{self.uid}"
 
     @property
+    def pod_name(self) -> str:
+        """The name of the pod that copies files or checks the new volume; its claims follow it."""
+        return f"move-{self.uid}"
+
+    @property
     def is_to_end(self) -> bool:
         """Whether its user wants it undone: by ``spec.abort``, or by deleting it."""
         return self.spec.abort or self.deleting

@@ -1,8 +1,9 @@
 """Follow a move to its end. Nothing depends on it: it may stop at any time, and begin again."""
 
 import asyncio
+import math
 
-from provisioner.model.errors import NO_ANSWER, StorageError
+from provisioner.model.errors import NO_ANSWER, Reason, StorageError
 from provisioner.model.volume_move import Phase, VolumeMove
 from provisioner.moves import progress_words, wish_rules
 from provisioner.moves.display import Display
@@ -11,6 +12,8 @@ from provisioner.moves.progress_words import End
 from provisioner.moves.requests import Moves
 
 _LOOK_AGAIN_S = 1.0
+_MEASURE_AGAIN_S = 10.0
+_MEASURE_S = 2.0  # the look at the move does not wait longer for a node
 _UNTAKEN_S = 60.0
 _CHANGED = (
     "the claim, its volume, its class or an owner of its pods has changed since you agreed to the "
@@ -44,6 +47,8 @@ class Follower:
         self._is_away = False
         self._is_untaken_told = False
         self._told_consumers: set[str] = set()
+        self._copied_bytes = (0, 0)  # of all
+        self._measure_at_s = 0.0
 
     async def follow(self, move: VolumeMove) -> int:
         """Show a move until it ends; the status to exit with.
@@ -65,7 +70,7 @@ class Follower:
                 seen = await self._look(move)
                 if seen is None or seen.uid != move.uid:
                     return self._ended(await self._gone(move))
-                move = seen
+                move = progress_words.counted(seen, *await self._copied(seen))
         finally:
             self._display.clear()
 
@@ -115,6 +120,24 @@ class Follower:
             return move
         self._is_away = False
         return seen
+
+    async def _copied(self, move: VolumeMove) -> tuple[int, int]:
+        """How far a pod is that copies files, by its node: the controller does not know."""
+        now_s = asyncio.get_running_loop().time()
+        if move.told.phase != Phase.COPYING or now_s < self._measure_at_s:
+            return self._copied_bytes
+        self._measure_at_s = now_s + _MEASURE_AGAIN_S
+        try:
+            async with asyncio.timeout(_MEASURE_S):
+                found = await self._moves.copied_bytes(move)
+        except StorageError as error:
+            if error.reason is Reason.FORBIDDEN:
+                self._measure_at_s = math.inf
+        except (TimeoutError, ValueError):
+            pass
+        else:
+            self._copied_bytes = found if all(found) else self._copied_bytes
+        return self._copied_bytes
 
     async def _gone(self, move: VolumeMove) -> End:
         claim = await self._moves.claim(move.metadata.namespace, move.spec.claim_name)

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from provisioner.inspect.df.usage_rules import size
 from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, VolumeMove
 
@@ -21,7 +23,7 @@ _DOES = {
     Phase.CLEANING: "the claim is exchanged; pods can use it",
     Phase.ABORTING: "the move is undone; the claim has its old volume",
 }
-_COUNTED = frozenset({Phase.WARMING, Phase.SNAPSHOTTING})  # these have a percentage
+_COUNTED = frozenset({Phase.WARMING, Phase.SNAPSHOTTING})  # these always have a percentage
 _BAR = 20  # characters
 
 
@@ -47,6 +49,23 @@ class End:
 def is_late(move: VolumeMove) -> bool:
     """Whether a move goes on to its end whatever is asked."""
     return move.told.phase in _LATE or move.is_promised
+
+
+def counted(move: VolumeMove, done_bytes: int, total_bytes: int) -> VolumeMove:
+    """A move with how many bytes of its files are copied, where that is known.
+
+    The last of them have to be compared yet, and file systems take some for themselves: never all.
+    """
+    if move.told.phase != Phase.COPYING or not total_bytes:
+        return move
+    percent = min(99, 100 * done_bytes // total_bytes)
+    told = structs.replace(move.told, progress_percent=percent, total_bytes=total_bytes)
+    return structs.replace(move, status=told)
+
+
+def _is_counted(move: VolumeMove) -> bool:
+    told = move.told
+    return told.phase in _COUNTED or (told.phase == Phase.COPYING and told.total_bytes > 0)
 
 
 def _way() -> Iterator[Phase]:
@@ -79,7 +98,7 @@ def bar_line(move: VolumeMove, passed_s: float) -> str:
     """The same with a bar and the time, for a line that is written again and again."""
     told = move.told
     bar = ""
-    if told.phase in _COUNTED:
+    if _is_counted(move):
         full = _BAR * max(0, min(told.progress_percent, 100)) // 100
         bar = f" {'█' * full}{'░' * (_BAR - full)}"
     return f"{step(move)}{bar}{_percent(move)} {_clock(passed_s)}  {_said(move)}"
@@ -88,7 +107,7 @@ def bar_line(move: VolumeMove, passed_s: float) -> str:
 def mark(move: VolumeMove) -> tuple[str, str, int]:
     """What has to change for another line where no line is written twice: tens of percent."""
     told = move.told
-    tens = told.progress_percent // 10 if told.phase in _COUNTED else 0
+    tens = told.progress_percent // 10 if _is_counted(move) else 0
     return told.phase, _said(move), tens
 
 
@@ -113,7 +132,7 @@ def _said(move: VolumeMove) -> str:
 
 def _percent(move: VolumeMove) -> str:
     told = move.told
-    if told.phase not in _COUNTED:
+    if not _is_counted(move):
         return ""
     of = f" of {size(told.total_bytes)}" if told.total_bytes else ""
     return f" {told.progress_percent} %{of}"

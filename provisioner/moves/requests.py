@@ -133,17 +133,34 @@ class Moves:
     async def used_bytes(self, move: VolumeMove) -> int:
         """What the files of a claim take, as the node of one of its pods measures it; 0 if unknown.
 
-        Nodes answer to whoever may get nodes/proxy. Others hear of it once its pods are stopped.
+        Others hear of it once its pods are stopped.
         """
-        plan, namespace = move.told.plan, move.metadata.namespace
-        for name in plan.pods if plan is not None else ():
+        for name in move.told.plan.pods if move.told.plan is not None else ():
             with suppress(KubeError, ValueError):
-                pod = await self._client.get(OWNED_PODS, name, namespace)
-                node = str(pod.spec.get("nodeName") or "")
-                for each in await on_node(self._client, node) if node else ():
-                    if each.key == move.claim_key:
-                        return each.used_bytes
+                found = await self._measured(move.metadata.namespace, name)
+                if move.claim_key in found:
+                    return found[move.claim_key]
         return 0
+
+    async def copied_bytes(self, move: VolumeMove) -> tuple[int, int]:
+        """Of a move whose pod copies files: bytes in use on the new volume, and on the old one.
+
+        Both 0 if they are not measured yet: a kubelet does that once a minute.
+
+        Raises:
+            KubeError: the node does not answer, or may not be asked.
+            ValueError: what it says is unreadable.
+        """
+        namespace, pod = move.metadata.namespace, move.pod_name
+        found = await self._measured(namespace, pod)
+        return found.get(f"{namespace}/{pod}-to", 0), found.get(f"{namespace}/{pod}-from", 0)
+
+    async def _measured(self, namespace: str, pod_name: str) -> Mapping[str, int]:
+        """Bytes in use by claim, on the node of a pod, for whoever may get nodes/proxy."""
+        pod = await self._client.get(OWNED_PODS, pod_name, namespace)
+        node = str(pod.spec.get("nodeName") or "")
+        found = await on_node(self._client, node) if node else ()
+        return {each.key: each.used_bytes for each in found}
 
     async def abort(self, move: VolumeMove) -> VolumeMove | None:
         """Have it undone; None if it is gone. Whether that is still possible, its controller says.

@@ -2,11 +2,12 @@
 
 from statistics import median
 
+from provisioner.ec2.look_rules import MOST_A_SECOND
 from tests.bench.modify import MODIFY_S, Modified
 from tests.bench.phases import Phase
 
 _MOST_RATIO = 1.1
-_MOST_DESCRIBES_PER_S = 1.5
+_MOST_DESCRIBES_PER_S = MOST_A_SECOND
 
 
 def markdown(modified: Modified) -> str:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 # How long a controller looks before it believes that EC2 has not done what it was asked: a minute
 # for the real one. This one shows everything after ``walk_world.DELAYS``, and stories are many.
 BELIEVES_AFTER_S = 12.0
-_BELIEFS = frozenset({"CONSISTENCY_S"})
+_BELIEFS = frozenset({"CONSISTENCY_S", "GIVE_UP_AFTER_S"})
 BEFORE, AFTER, LOST = "dies before the send", "dies before the reply", "loses the reply"
 PAUSES = "pauses before the send"
 _EC2_READS = ("Describe", "Get", "List")

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import ClassVar
 
 from provisioner.model.volume_move import MoveTarget
 from provisioner.moves import wish_rules
@@ -13,8 +14,8 @@ from provisioner.sandbox import kubectl
 from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
-from tests.cluster.move_edge_stories import EdgeStory
-from tests.cluster.move_states import State, moved
+from tests.cluster.move_edge_stories import EdgeStory, Refusing
+from tests.cluster.move_states import State, kept, moved
 from tests.cluster.move_stories import MOVES, MoveStory
 from tests.cluster.source_stories import SIZE_GIB, storage
 
@@ -195,7 +196,7 @@ class MoveFought(MoveUnderStatefulSet):
     async def _fight(self) -> None:
         while True:
             await self.scale(1)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.02)  # the move looks away for less than half a second
 
     async def check(self) -> None:
         """The claim has its old volume, the StatefulSet its replica, and nothing else is there."""
@@ -317,6 +318,36 @@ class ScaledUpInSwapping(MoveUnderStatefulSet, EdgeStory):
 
     async def check(self) -> None:
         """As other moves end, and its pod has the new volume."""
+        await EdgeStory.check(self)
+
+
+class GivenUp(MoveUnderStatefulSet, Refusing):
+    """EC2 refuses for too long: the pod that was stopped comes back to its old volume."""
+
+    CODE: ClassVar[str] = "InsufficientVolumeCapacity"
+    STEP_S = 180.0
+
+    async def ask(self, **spec: object) -> None:
+        await super().ask(consumers={"policy": "ScaleDown"}, warm=False, **spec)
+
+    async def tell(self) -> None:
+        await EdgeStory.tell(self)
+
+    async def finish(self) -> None:
+        async def aborted() -> bool:
+            await self.beat()
+            return await self.seen_move() == "Aborted"
+
+        await self.until("the move is Aborted", aborted)
+        said = await self.told()
+        assert said.startswith("given up, as it did not get on for "), said
+        assert self.CODE in said
+
+    def ends(self) -> State:
+        return replace(kept(), left=["attached old"])
+
+    async def check(self) -> None:
+        """All is as it was before the move."""
         await EdgeStory.check(self)
 
 

@@ -61,4 +61,6 @@ PHASE_AT = {
     "DeleteSnapshot #1": "Cleaning",
 }
 # Until the swap, the claim has its old volume.
-UNTIL_SWAP = frozenset({"", "Planned", "Warming", "Held", "Snapshotting", "Creating"})
+UNTIL_SWAP = frozenset(
+    {"", "Planned", "Warming", "Held", "Snapshotting", "Creating", "Checking", "Copying"}
+)

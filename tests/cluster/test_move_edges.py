@@ -15,13 +15,13 @@ import pytest
 import pytest_asyncio
 
 from tests.cluster import move_edge_stories as stories
+from tests.cluster import move_pod_stories, walk, walk_world
 from tests.cluster import move_takeover_stories as takeovers
-from tests.cluster import walk, walk_world
 from tests.cluster.background import Background
 from tests.cluster.mortal import AFTER, BEFORE, PAUSES
 from tests.cluster.move_edge_stories import EdgeStory
 from tests.cluster.move_limit_stories import LimitRefuses
-from tests.cluster.move_owner_stories import ScaledUpInSwapping, TwoClaimsOfOnePod
+from tests.cluster.move_owner_stories import GivenUp, ScaledUpInSwapping, TwoClaimsOfOnePod
 from tests.cluster.move_script import CLAIM_LOST, SNAPSHOT_LEAKED, VOLUME_LEAKED, ScriptStory
 from tests.cluster.move_states import PHASE_AT
 from tests.cluster.move_stories import moves_installed
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 CREATE_SNAPSHOT, CREATE_VOLUME = "CreateSnapshot #1", "CreateVolume #1"
 DELETE_CLAIM, CREATE_CLAIM = "DELETE persistentvolumeclaims #1", "POST persistentvolumeclaims #1"
-DELETE_SNAPSHOT = "DeleteSnapshot #1"
+DELETE_SNAPSHOT, CREATE_POD = "DeleteSnapshot #1", "POST pods #1"
 
 Point = tuple[type[EdgeStory], str, str]
 BEGIN = "PATCH volumemoves #1"
@@ -62,6 +62,8 @@ ACTED: list[Point] = [
         (stories.ClaimGrownBefore, [BEGIN]),
         (stories.TwoMoves, [CREATE_SNAPSHOT]),
         (ScaledUpInSwapping, [DELETE_CLAIM]),
+        (GivenUp, [CREATE_VOLUME]),
+        *((kind, [CREATE_POD]) for kind in move_pod_stories.EVERY),
     )
     for at in places
 ]

@@ -214,7 +214,7 @@ async def may_be_used(place: Place, node: RealNode, *, by_pods: bool) -> None:
     await place.api.patch(f"{NODES}/{node.name}", {"spec": {"unschedulable": not by_pods}})
 
 
-async def test_claims_are_converted_moved_shrunk_and_encrypted_while_other_replicas_write_on(
+async def test_claims_are_converted_moved_shrunk_encrypted_and_brought_back_while_others_write_on(
     place: Place,
 ):
     here, there = real_pods.fleet_of(place.cluster.sandbox).nodes
@@ -229,6 +229,8 @@ async def test_claims_are_converted_moved_shrunk_and_encrypted_while_other_repli
     await the_highest_goes(place, diary, here, there)
     await the_highest_shrinks(place, diary, there)
     await the_middle_one_is_restarted_encrypted(place, diary, here, there)
+    await the_set_becomes_csi(place, diary)
+    await the_set_comes_back(place, diary, here)
 
     left = await asyncio.to_thread(place.cluster.ec2.describe_snapshots, OwnerIds=["self"])
     assert left["Snapshots"] == []
@@ -289,3 +291,35 @@ async def the_middle_one_is_restarted_encrypted(
     assert volume is not None
     assert (volume["Encrypted"], volume["KmsKeyId"]) == (True, key)
     await same_data(place, found)
+
+
+async def the_set_becomes_csi(place: Place, diary: Diaries) -> None:
+    """By one command for all; those that are CSI already are not touched."""
+    before = {each: await diary.container(each) for each in (MIDDLE, HIGHEST)}
+    await move_set(place, diary, "--form", "csi", "--keep-source", "0h")
+    assert {each: await diary.container(each) for each in before} == before
+    assert "csi" in (await place.bound(diary.claim(0)))["spec"]
+
+
+async def the_set_comes_back(place: Place, diary: Diaries, here: RealNode) -> None:
+    """One replica after the other; the one that never left is not touched."""
+    since = {each: diary.acknowledged(each)[-1].number for each in REPLICAS}
+    untouched = await diary.container(0)
+    await move_set(place, diary, "--to-zone", here.instance.zone, "--no-warm")
+    stops: list[tuple[Line, Line]] = []
+    for each in REPLICAS:
+        await diary.goes_on(each, diary.acknowledged(each)[-1].number)
+        lines = (await diary.read(each))[since[each] - 1 :]
+        assert lines[-1].node == here.name
+        stops.append(max(pairwise(lines), key=lambda pair: pair[1].at_s - pair[0].at_s))
+    told = [f"{first.at_s - last.at_s:.1f} s" for last, first in stops]
+    print(f"replicas of a set, no line for: {', '.join(told)}")  # noqa: T201 -- as in ``show``
+    assert await diary.container(0) == untouched
+    assert stops[HIGHEST][1].at_s < stops[MIDDLE][0].at_s  # it writes before the next one stops
+
+
+async def move_set(place: Place, diary: Diaries, *words: str) -> None:
+    said = await run_move(place, f"sts/{place.name}/{diary.NAME}", *words, "--yes")
+    assert f"StatefulSet {place.name}/{diary.NAME} is moved" in said
+    for each in REPLICAS:
+        await diary.goes_on(each, diary.acknowledged(each)[-1].number)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import pytest
 
 from provisioner.inspect.command_line import KubeTarget
 from provisioner.kube.impersonation_rules import Impersonation
-from provisioner.moves import command
+from provisioner.moves import command, follow
 from provisioner.moves.subject_rules import Subject
 from tests.moves.conftest import Run
 from tests.moves.fake_cluster import (
@@ -18,6 +19,7 @@ from tests.moves.fake_cluster import (
     PLANNED,
     FakeCluster,
     Fault,
+    Json,
 )
 
 
@@ -49,6 +51,83 @@ async def test_resume_follows_to_the_end(cluster: FakeCluster, run: Run):
 
     assert done.exit_code == 0
     assert "[4/6] Swapping" in done.stdout
+
+
+_SUMMARY = "/api/v1/nodes/node-a/proxy/stats/summary"
+
+
+def measured(gib: Mapping[str, float]) -> Json:
+    """What a kubelet tells of the pod that copies files, by the end of its claims' names."""
+    size = {"availableBytes": 2**30, "capacityBytes": 20 * 2**30}
+    volumes = [
+        size
+        | {"usedBytes": int(used * 2**30)}
+        | {"pvcRef": {"name": f"move-move-1-{end}", "namespace": NAMESPACE}}
+        for end, used in gib.items()
+    ]
+    return {"pods": [{"volume": volumes}]}
+
+
+@pytest.mark.parametrize(
+    ("gib", "told"),
+    [
+        (
+            {"from": 4.0, "to": 1.0},
+            "Copying: a pod copies the files to the new volume 25 % of 4.0Gi",
+        ),
+        (
+            {"from": 4.0, "to": 4.5},
+            "Copying: a pod copies the files to the new volume 99 % of 4.0Gi",
+        ),
+        ({}, "Copying: a pod copies the files to the new volume\n"),
+    ],
+    ids=["a quarter", "it compares them", "no node tells"],
+)
+async def test_of_files_that_are_copied_it_is_told_how_many_bytes_are_there(
+    gib: Mapping[str, float], told: str, cluster: FakeCluster, run: Run
+):
+    copies(cluster, gib)
+    done = await run("--resume", "shop/mine")
+
+    assert told in done.stdout
+
+
+def copies(cluster: FakeCluster, gib: Mapping[str, float]) -> None:
+    """A move whose pod copies files for some looks, and its node."""
+    cluster.way = [PLANNED, *[{"phase": "Copying"}] * 6, {"phase": "Done"}]
+    cluster.put("mine")
+    pod = {"metadata": {"name": "move-move-1"}, "spec": {"nodeName": "node-a"}}
+    cluster.others[f"/api/v1/namespaces/{NAMESPACE}/pods/move-move-1"] = pod
+    cluster.others[_SUMMARY] = measured(gib)
+
+
+async def test_a_node_that_answers_no_more_leaves_what_was_told_before(
+    cluster: FakeCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(follow, "_MEASURE_AGAIN_S", 0.0)
+    copies(cluster, {"from": 4.0, "to": 1.0})
+
+    def forget(_: str) -> None:
+        if len(cluster.asked("GET", "pods")) > 1:
+            cluster.others.pop(_SUMMARY, None)
+
+    cluster.meanwhile = forget
+    done = await run("--resume", "shop/mine")
+
+    lines = [line for line in done.stdout.splitlines() if line.startswith("Copying")]
+    assert [line.rpartition("volume")[2] for line in lines] == [" 25 % of 4.0Gi"]
+
+
+async def test_who_may_not_ask_nodes_does_so_once(
+    cluster: FakeCluster, run: Run, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(follow, "_MEASURE_AGAIN_S", 0.0)
+    copies(cluster, {})
+    cluster.faults = [Fault("GET", "pods", 403, times=99)]
+    done = await run("--resume", "shop/mine")
+
+    assert done.exit_code == 0, done.output
+    assert len(cluster.asked("GET", "pods")) == 1
 
 
 async def test_a_move_that_is_not_there_cannot_be_resumed(cluster: FakeCluster, run: Run):

@@ -13,12 +13,19 @@ from typing import assert_never
 import structlog
 from structlog.contextvars import bind_contextvars
 
-from provisioner.controller.moving import form_rules, freshness_rules, phase_rules
+from provisioner import clock
+from provisioner.controller.moving import (
+    form_rules,
+    freshness_rules,
+    patience_rules,
+    phase_rules,
+)
 from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.creation import MoveVolumes, grown, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.patience_rules import Patience
 from provisioner.controller.moving.planning import Planning
 from provisioner.controller.moving.pods import consumer_rules
 from provisioner.controller.moving.pods.consumers import Consumers
@@ -31,6 +38,7 @@ from provisioner.controller.moving.snapshot import (
     MoveSnapshots,
     lost,
     progress_of,
+    unseen,
     waiting,
 )
 from provisioner.controller.moving.swapping.flow import Swapping
@@ -69,7 +77,8 @@ class Mover:
         self._caches = services.caches
         self._record = MoveRecord(services)
         self._consumers = Consumers(services, self._record)
-        self._copier = Copier(services, self._record)
+        self._patience = Patience()
+        self._copier = Copier(services, self._record, self._patience)
         self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
         self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
@@ -128,6 +137,7 @@ class Mover:
         if old is not None and (new is None or new.uid != old.uid):
             self._ending.forget(old.uid)
             self._record.doubt(old.uid)
+            self._patience.forget(old.uid)
             self._used.discard(old.uid)
         if new is not None and (old is None or _is_news(old, new)):
             self.queue.add(new.uid)
@@ -166,16 +176,13 @@ class Mover:
         """Carry one move on as far as it goes now."""
         try:
             return await self._go_on(uid)
-        except KubeError as error:
-            self._record.doubt(uid)
-            if error.reason not in CHANGED_MEANWHILE:
-                await self._tell(uid, error)
-                raise
         except StorageError as error:
             self._record.doubt(uid)
-            await self._tell(uid, error)
+            if isinstance(error, KubeError) and error.reason in CHANGED_MEANWHILE:
+                return Later(LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
+            if await self._gives_up(uid, error):
+                return AGAIN
             raise
-        return Later(LOOK_AGAIN_S)  # somebody has changed what was read: look at it again
 
     async def _go_on(self, uid: str) -> Next:
         known = self._record.written_move(uid)
@@ -210,7 +217,7 @@ class Mover:
     async def _pass(self, move: VolumeMove) -> Next:
         bind_contextvars(move=move.key, claim=move.claim_key)
         phase = move.phase
-        if move.told.source is not None and move.told.source.driver != self._driver:
+        if not self._is_ours(move):
             return SETTLED
         if move.is_to_end and phase in ABORTABLE and not await self._goes_on(move):
             if phase is Phase.PLANNED:
@@ -219,18 +226,32 @@ class Mover:
             return await self._record.abort(move, phase_rules.Undo("aborted by its user"))
         return await self._passes[phase](move)
 
+    def _is_ours(self, move: VolumeMove) -> bool:
+        """Whether its volume is of this driver; before the plan, any controller may find out."""
+        return move.told.source is None or move.told.source.driver == self._driver
+
     async def _goes_on(self, move: VolumeMove) -> bool:
         """Whether another one may have swapped, as this one has promised to do the same."""
         return move.is_promised and await self._companions.is_led(move)
 
-    async def _tell(self, uid: str, error: StorageError) -> None:
-        """Show in the status why it does not go on; that is no reason to fail once more."""
+    async def _gives_up(self, uid: str, error: StorageError) -> bool:
+        """Undo a move that is refused for too long; else show in the status why it waits.
+
+        That this fails too is no reason to hide what was refused.
+        """
         try:
             move = await self._record.move(uid)
-            if move is not None:
+            if move is None or not self._is_ours(move):
+                return False
+            lasts = patience_rules.is_refused(error) and self._patience.is_out(move, clock.now_s())
+            if not lasts or await self._goes_on(move):
                 await self._record.tell(move, f"{error.reason}: {error.message}")
+                return False
+            await self._record.abort(move, patience_rules.undone(error.message))
         except KubeError as failure:
             log.warning("cannot write why a move waits", error=failure.message)
+            return False
+        return True
 
     # -- until the swap, the claim has its old volume
 
@@ -405,8 +426,10 @@ class Mover:
         if seen is not None and seen.state is SnapshotState.PENDING:
             await self._record.wait(move, move.told.message, **progress_of(seen))
             return Later(PENDING_AGAIN_S)
-        if seen is None or seen.state is not SnapshotState.COMPLETED:
-            raise lost(seen, snapshot_id)
+        if seen is None:
+            raise unseen(snapshot_id)
+        if seen.state is not SnapshotState.COMPLETED:
+            return await self._record.abort(move, lost(seen))
         self._snapshots.leave(move.uid)
         more = grown(move, seen)
         await self._record.advance(move, Phase.CREATING, "", **progress_of(seen), **more)

@@ -59,6 +59,7 @@ from provisioner.model.volume_move import (
     MoveKept,
     MovePlan,
     MoveSource,
+    MoveTarget,
     Shape,
     VolumeMove,
 )
@@ -121,7 +122,8 @@ def _examined(
     facts: Facts, driver: str, cluster_id: str, extra_tags: Sequence[TagTemplate]
 ) -> Planned | Refuse:
     claim, found, volume = facts.claim, facts.persistent_volume, facts.volume
-    refused = _no_claim(facts) or _no_volume(facts, driver) or _no_way(facts)
+    refused = _no_claim(facts) or _is_there(facts)
+    refused = refused or _no_volume(facts, driver) or _no_way(facts)
     if refused or not claim or not found or not facts.document or not volume:
         return refused or _no(f"claim {facts.move.claim_key} has no volume")
     source = _source(claim, found, volume, driver)
@@ -354,6 +356,14 @@ def _no_claim(facts: Facts) -> Refuse | None:
     if second is not None:
         return _no(second.message)
     return None
+
+
+def _is_there(facts: Facts) -> AsAsked | None:
+    """Whether only a zone is asked for, and it is the volume's: then nothing else matters."""
+    volume = facts.volume
+    if volume is None or facts.move.spec.to != MoveTarget(zone=volume.zone):
+        return None
+    return _nothing_to_do(volume.volume_id)
 
 
 def _no_volume(facts: Facts, driver: str) -> Refuse | None:

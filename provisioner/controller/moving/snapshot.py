@@ -8,6 +8,7 @@ Of all that are pending one look tells; a move is woken when its own is complete
 from collections.abc import Callable
 
 from provisioner import clock
+from provisioner.controller.moving.phase_rules import Undo
 from provisioner.controller.moving.warming.rules import MOST_WARM
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.pending_snapshots import PendingSnapshots
@@ -241,11 +242,16 @@ def _may_be_there(move: VolumeMove) -> dict[str, str]:
     return marks
 
 
-def lost(snapshot: EbsSnapshot | None, snapshot_id: str) -> StorageError:
-    """Why no volume can be made from it."""
-    state = f"is in state {snapshot.state} {snapshot.message}".rstrip() if snapshot else "is gone"
-    message = f"snapshot {snapshot_id} of the move {state}; abort the move and create another one"
-    return StorageError(Reason.SNAPSHOT_STATE, message, retry_after_s=60.0)
+def lost(snapshot: EbsSnapshot) -> Undo:
+    """No volume can be made from it any more."""
+    state = f"is in state {snapshot.state} {snapshot.message}".rstrip()
+    return Undo(f"snapshot {snapshot.snapshot_id} of the move {state}; create another move")
+
+
+def unseen(snapshot_id: str) -> StorageError:
+    """EC2 knew it once; in an outage it may show it again."""
+    message = f"EC2 does not show snapshot {snapshot_id} of the move; if it is gone, abort the move"
+    return StorageError(Reason.SNAPSHOT_NOT_FOUND, message, retry_after_s=60.0)
 
 
 def waiting(source: MoveSource) -> str:

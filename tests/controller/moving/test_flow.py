@@ -6,18 +6,20 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import msgspec
 import pytest
 from msgspec import structs
 
 from provisioner.controller.moving.flow import _MOST_STARTING, Mover
+from provisioner.controller.moving.patience_rules import undone
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.pods.consumer_rules import GiveUp
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
-from provisioner.model.errors import KubeError, Outcome, Reason
+from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import MoveConsumer, MovePlan, Phase, VolumeMove
@@ -291,6 +293,44 @@ async def test_one_that_has_said_it_is_ready_does_not_give_up_because_of_pods_un
 
 
 @pytest.mark.parametrize(
+    ("others", "driver", "lasts", "ends"),
+    [
+        ([], DRIVER, True, "Aborting"),
+        ([], DRIVER, False, ""),
+        (["a"], DRIVER, True, ""),
+        ([], "other.example.com", True, None),
+    ],
+    ids=["too long", "not yet", "it has promised to swap", "not our move"],
+)
+async def test_what_is_refused_for_too_long_undoes_a_move_unless_another_one_goes_by_it(
+    others: list[str], driver: str, *, lasts: bool, ends: str | None
+):
+    """It says why it waits until then."""
+    mover, record = a_mover(a_pv("Bound"))
+    mover._patience = SimpleNamespace(is_out=lambda *_: lasts)  # type: ignore[assignment]
+    move = a_done_move(keeps=False)
+    source = structs.replace(move.source, driver=driver)
+    move = in_phase(move, "Creating", ready=True, source=source)
+    move = structs.replace(move, spec=structs.replace(move.spec, moved_with=others))
+    record.move = AsyncMock(return_value=move)  # type: ignore[attr-defined]
+    denied = StorageError(Reason.KEY_UNUSABLE, "denied")
+
+    assert await mover._gives_up(move.uid, denied) is (ends == "Aborting")
+
+    said = [(each.get("phase", ""), each["message"]) for each in record.written]
+    told = "EncryptionKeyUnusable: denied" if not ends else undone("denied").message
+    assert said == ([] if ends is None else [(ends, told)])
+
+
+async def test_a_pass_that_has_given_up_is_followed_by_the_one_that_undoes():
+    passes = FakePasses(a_done_move(keeps=False), KubeError(Reason.FORBIDDEN, "no"))
+    mover = a_mover_of(passes)
+    mover._gives_up = AsyncMock(return_value=True)  # type: ignore[method-assign]
+
+    assert await mover.reconcile("move-uid") == AGAIN
+
+
+@pytest.mark.parametrize(
     ("phase", "step"),
     [
         ("Held", Mover._hold),
@@ -341,8 +381,8 @@ class FakePasses:
     def written_move(self, _: str) -> VolumeMove | None:
         return self.move
 
-    async def tell(self, *_: Any) -> None:
-        pass
+    async def gives_up(self, *_: Any) -> bool:
+        return False
 
     async def take(self, _: VolumeMove) -> Next:
         self.passes.append(self.trusted)
@@ -356,7 +396,7 @@ def a_mover_of(passes: FakePasses) -> Mover:
     mover = object.__new__(Mover)
     mover._record = passes  # type: ignore[assignment]
     mover._pass = passes.take  # type: ignore[assignment]
-    mover._tell = passes.tell  # type: ignore[assignment]
+    mover._gives_up = passes.gives_up  # type: ignore[assignment]
     mover._starting = asyncio.Semaphore(_MOST_STARTING)
     return mover
 

@@ -307,6 +307,14 @@ def test_whether_there_is_nothing_to_do_can_be_told_from_a_refusal():
     assert not isinstance(examined(facts(zones={ZONE})), AsAsked)
 
 
+def test_a_volume_that_is_in_the_zone_already_is_as_asked_whatever_else_would_be_in_the_way():
+    in_its_zone = a_move(to={"zone": ZONE})
+    larger_too = a_move(to={"zone": ZONE, "size": "9Gi"})
+
+    assert isinstance(examined(facts(in_its_zone, namesakes={"pv-of-mine"})), AsAsked)
+    assert "pv-of-mine names volume" in refused(facts(larger_too, namesakes={"pv-of-mine"}))
+
+
 @pytest.mark.parametrize(
     ("found", "said"),
     [

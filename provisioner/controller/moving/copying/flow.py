@@ -11,7 +11,10 @@ from collections.abc import Mapping
 import msgspec
 import structlog
 
+from provisioner import clock
+from provisioner.controller.moving import patience_rules
 from provisioner.controller.moving.copying import plan_rules, rules
+from provisioner.controller.moving.patience_rules import Patience
 from provisioner.controller.moving.phase_rules import Await, GoOn, Undo, Use
 from provisioner.controller.moving.record import (
     CLAIM_DOCUMENTS,
@@ -37,11 +40,12 @@ log = structlog.get_logger(__name__)
 class Copier:
     """The pods of moves. All raise ``KubeError``."""
 
-    def __init__(self, services: Services, record: MoveRecord) -> None:
+    def __init__(self, services: Services, record: MoveRecord, patience: Patience) -> None:
         self._client = services.client
         self._caches = services.caches
         self._settings = services.settings
         self._record = record
+        self._patience = patience
         # Of these it is certain that nothing was sent that is not known.
         self._certain: set[str] = set()
 
@@ -100,11 +104,16 @@ class Copier:
         if rules.is_over(move):
             return rules.came(move, seen.strangers) or await self._remove(move, seen)
         try:
-            return await self._take(move, rules.next_step(move, seen), seen)
+            done = await self._take(move, rules.next_step(move, seen), seen)
         except KubeError as error:
             if error.outcome is Outcome.UNKNOWN:
                 self._certain.discard(move.uid)
             raise
+        if rules.has_started(seen.pod):
+            self._patience.forget(move.uid)
+        elif isinstance(done, Await) and self._patience.is_out(move, clock.now_s()):
+            return patience_rules.undone(done.message)
+        return done
 
     async def _take(
         self, move: VolumeMove, step: rules.PodStep, seen: rules.Seen
@@ -143,7 +152,7 @@ class Copier:
             end: await find(self._client, CLAIM_DOCUMENTS, rules.claim_name(move, end), namespace)
             for end in ends
         }
-        pod = await find(self._client, COPY_PODS, rules.pod_name(move), namespace)
+        pod = await find(self._client, COPY_PODS, move.pod_name, namespace)
         return rules.Seen(volumes, claims, pod, await self._strangers(move, pod))
 
     async def _strangers(self, move: VolumeMove, ours: CopyPod | None) -> list[Use]:

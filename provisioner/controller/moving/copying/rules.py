@@ -86,12 +86,7 @@ def volume_name(move: VolumeMove, end: str) -> str:
 
 def claim_name(move: VolumeMove, end: str) -> str:
     """The name of the claim of one end."""
-    return f"move-{move.uid}-{end}"
-
-
-def pod_name(move: VolumeMove) -> str:
-    """The name of the pod that copies or checks."""
-    return f"move-{move.uid}"
+    return f"{move.pod_name}-{end}"
 
 
 # -- what is made
@@ -169,7 +164,7 @@ def pod_body(move: VolumeMove, image: str, job: Job) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _meta(move, pod_name(move)),
+        "metadata": _meta(move, move.pod_name),
         "spec": {
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
@@ -301,6 +296,11 @@ class Seen:
 def is_over(move: VolumeMove) -> bool:
     """Whether the pod has done its job: what is left of it goes."""
     return move.told.copied is not None or move.told.checked is not None
+
+
+def has_started(pod: CopyPod | None) -> bool:
+    """Whether the pod runs, or has ended well: from then on it may take as long as it likes."""
+    return pod is not None and pod.status.phase in ("Running", "Succeeded")
 
 
 def next_step(move: VolumeMove, seen: Seen) -> PodStep:

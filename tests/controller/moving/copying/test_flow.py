@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from provisioner.controller.moving.copying.flow import Copier
+from provisioner.controller.moving.patience_rules import Patience
 from provisioner.controller.moving.phase_rules import Await, GoOn, Undo
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.copy_report import CopyReport, encoded
@@ -105,7 +106,7 @@ def a_copier(image: str = "image:1") -> tuple[Copier, Api, Record]:
         caches=SimpleNamespace(claims=SimpleNamespace(observe=lambda _: None)),
         settings=SimpleNamespace(copy_image=image, own_pod="ebs/controller-1"),
     )
-    return Copier(services, record), api, record  # type: ignore[arg-type]
+    return Copier(services, record, Patience()), api, record  # type: ignore[arg-type]
 
 
 async def made(copier: Copier, move: VolumeMove) -> None:
@@ -142,6 +143,43 @@ async def test_a_copy_is_made_written_down_and_removed_without_a_trace():
         "delete pvc-u1-from",
         "delete pvc-u1-to",
     ]
+
+
+class SpentPatience:
+    """Nothing may last any longer."""
+
+    def __init__(self) -> None:
+        self.forgotten: list[str] = []
+
+    def is_out(self, *_: Any) -> bool:
+        return True
+
+    def forget(self, uid: str) -> None:
+        self.forgotten.append(uid)
+
+
+async def test_a_pod_that_does_not_start_for_too_long_is_given_up_and_one_that_runs_is_not():
+    copier, api, _ = a_copier()
+    await made(copier, a_move())
+    assert isinstance(await copier.advance(a_move()), Await)
+
+    patience = copier._patience = SpentPatience()  # type: ignore[assignment]
+    undo = await copier.advance(a_move())
+    assert isinstance(undo, Undo)
+    assert undo.message.startswith("given up, as it did not get on for 15 minutes: pod move-u1")
+
+    api.objects["pods", "move-u1"]["status"] = {"phase": "Running"}
+    assert isinstance(await copier.advance(a_move()), Await)
+    assert patience.forgotten == ["u1"]
+
+
+async def test_a_copy_that_is_done_waits_for_its_detach_as_long_as_it_takes():
+    copier, _, _ = a_copier()
+    await made(copier, a_move())
+    copier._patience = SpentPatience()  # type: ignore[assignment]
+
+    copied = msgspec.to_builtins(CopyReport(done=True))
+    assert isinstance(await copier.advance(a_move(copied=copied)), Await)
 
 
 async def test_a_pod_that_comes_after_the_copy_and_before_the_detach_undoes_it():

@@ -279,6 +279,21 @@ def test_what_the_pod_waits_for_is_told(pod: CopyPod, said: str):
     assert said in step.message
 
 
+@pytest.mark.parametrize(
+    ("pod", "started"),
+    [
+        (None, False),
+        (a_pod("Pending"), False),
+        (a_pod("Failed"), False),
+        (a_pod("Running"), True),
+        (a_pod("Succeeded"), True),
+    ],
+    ids=["none yet", "cannot start", "turned away by its node", "runs", "has ended"],
+)
+def test_a_pod_may_take_as_long_as_it_likes_once_it_runs(pod: CopyPod | None, *, started: bool):
+    assert rules.has_started(pod) is started
+
+
 def test_the_end_of_a_copy_waits_for_pod_claims_and_detach():
     whole = seen(pod=a_pod("Succeeded"))
     no_pod = seen()
