@@ -134,7 +134,7 @@ class Follower:
             if error.reason is Reason.FORBIDDEN:
                 self._measure_at_s = math.inf
         except (TimeoutError, ValueError):
-            pass
+            pass  # what was measured before stays; this is only for the eye
         else:
             self._copied_bytes = found if all(found) else self._copied_bytes
         return self._copied_bytes

@@ -286,14 +286,33 @@ class MoveUnderTwoOwners(MoveStory):
         await super().clear()
 
 
-class ScaledUpInSwapping(MoveUnderStatefulSet, EdgeStory):
-    """Its owner is scaled up just before the claim goes: it is scaled down once more, and back."""
+class ScaledByMove(MoveUnderStatefulSet, EdgeStory):
+    """Something happens in a phase of a move that has scaled the StatefulSet down."""
 
     async def ask(self, **spec: object) -> None:
         await super().ask(consumers={"policy": "ScaleDown"}, warm=False, **spec)
 
     async def tell(self) -> None:
         await EdgeStory.tell(self)
+
+    async def has_ended(self, phase: str) -> None:
+        """Wait for the last phase; the StatefulSet has its replica by then."""
+
+        async def ended() -> bool:
+            await self.beat()
+            return await self.seen_move() == phase
+
+        await self.until(f"the move is {phase}", ended)
+        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
+        assert found["spec"]["replicas"] == 1
+
+    async def check(self) -> None:
+        """As other moves end, and its pod has the volume."""
+        await EdgeStory.check(self)
+
+
+class ScaledUpInSwapping(ScaledByMove):
+    """Its owner is scaled up just before the claim goes: it is scaled down once more, and back."""
 
     async def act(self) -> None:
         await self.scale(1)
@@ -305,50 +324,26 @@ class ScaledUpInSwapping(MoveUnderStatefulSet, EdgeStory):
         return False
 
     async def finish(self) -> None:
-        async def done() -> bool:
-            await self.beat()
-            return await self.seen_move() == "Done"
-
-        await self.until("the move is Done", done)
-        found = await self.world.api.get(f"{self.sets_path}/{self.set_name}")
-        assert found["spec"]["replicas"] == 1
+        await self.has_ended("Done")
 
     def ends(self) -> State:
         return replace(moved(), left=["attached new"])
 
-    async def check(self) -> None:
-        """As other moves end, and its pod has the new volume."""
-        await EdgeStory.check(self)
 
-
-class GivenUp(MoveUnderStatefulSet, Refusing):
+class GivenUp(ScaledByMove, Refusing):
     """EC2 refuses for too long: the pod that was stopped comes back to its old volume."""
 
     CODE: ClassVar[str] = "InsufficientVolumeCapacity"
     STEP_S = 180.0
 
-    async def ask(self, **spec: object) -> None:
-        await super().ask(consumers={"policy": "ScaleDown"}, warm=False, **spec)
-
-    async def tell(self) -> None:
-        await EdgeStory.tell(self)
-
     async def finish(self) -> None:
-        async def aborted() -> bool:
-            await self.beat()
-            return await self.seen_move() == "Aborted"
-
-        await self.until("the move is Aborted", aborted)
+        await self.has_ended("Aborted")
         said = await self.told()
         assert said.startswith("given up, as it did not get on for "), said
         assert self.CODE in said
 
     def ends(self) -> State:
         return replace(kept(), left=["attached old"])
-
-    async def check(self) -> None:
-        """All is as it was before the move."""
-        await EdgeStory.check(self)
 
 
 class TwoClaimsOfOnePod(MoveUnderTwoOwners):

@@ -9,7 +9,7 @@ from provisioner.model.volume_move import ABORTABLE, Phase, VolumeMove
 GIVE_UP_AFTER_S = 900.0
 # Retries come once a minute at least: after a longer pause the next refusal is another matter.
 _PAUSE_S = 300.0
-_STOPPED = ABORTABLE - {Phase.NEW, Phase.PLANNED, Phase.WARMING}
+_STOPPED = ABORTABLE - {Phase.PLANNED, Phase.WARMING}
 
 
 @dataclass(frozen=True, slots=True)
