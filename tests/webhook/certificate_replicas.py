@@ -92,7 +92,7 @@ class Replica:
         try:
             await self.rotation.run()
         except* Killed:
-            pass
+            pass  # as the test has it die; the next life begins elsewhere
         finally:
             noting.cancel()
             await asyncio.gather(noting, return_exceptions=True)
