@@ -38,6 +38,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 async def keys(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AwsKeys]:
     """The only place that has any: a metadata service and an STS."""
+    await searches_ended()
     made = AwsKeys()
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_EC2_METADATA_DISABLED"):
         monkeypatch.delenv(name, raising=False)
@@ -45,6 +46,17 @@ async def keys(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AwsKeys]:
         monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{url}/")
         monkeypatch.setenv("AWS_ENDPOINT_URL_STS", url)
         yield made
+    await searches_ended()
+
+
+async def searches_ended() -> None:
+    """Wait for the searches of closed clients: they would go on at the services of the next test.
+
+    An answer of EC2 to old keys that arrives after the new ones has another search begun.
+    """
+    for thread in threading.enumerate():
+        if thread.name == "aws-credentials":
+            await asyncio.to_thread(thread.join)
 
 
 @pytest.fixture

@@ -234,6 +234,13 @@ async def in_this_process(
             await node.volumes.close()
 
 
+@pytest.fixture
+def gate(folder: Path) -> Path:
+    """``cat`` of it lasts until somebody opens it to write."""
+    os.mkfifo(folder / "gate")
+    return folder / "gate"
+
+
 async def test_at_its_end_a_program_gets_the_time_that_it_needs(folder: Path, kube: KubeServer):
     metrics = NodeMetrics()
     async with in_this_process(folder, kube, START_S, metrics) as (node, stop, running):
@@ -249,16 +256,20 @@ async def test_at_its_end_a_program_gets_the_time_that_it_needs(folder: Path, ku
         assert (await program).exit_code == 0
 
 
-async def test_a_program_that_needs_longer_is_named_and_goes_on(folder: Path, kube: KubeServer):
+async def test_a_program_that_needs_longer_is_named_and_goes_on(
+    folder: Path, kube: KubeServer, gate: Path
+):
     async with in_this_process(folder, kube, 0.1) as (node, stop, running):
-        program = asyncio.create_task(node._tools.programs.run("sleep", "1", why="to last"))
+        program = asyncio.create_task(node._tools.programs.run("cat", gate, why="to last"))
         await asyncio.sleep(0)  # it has begun
         stop.set()
         with capture_logs() as lines:
             await asyncio.wait_for(running, START_S)
 
         (line,) = [line for line in lines if line["event"] == "a program is still running"]
-        assert (line["program"], line["why"]) == ("sleep", "to last")
+        assert (line["program"], line["why"]) == ("cat", "to last")
+        assert not program.done()
+        await asyncio.to_thread(gate.write_text, "")
         assert (await program).exit_code == 0
 
 
@@ -296,10 +307,10 @@ async def test_what_an_operation_runs_next_gets_all_the_time_too_when_a_socket_i
 
 
 async def test_a_program_that_runs_when_a_socket_is_lost_outlasts_no_signal(
-    folder: Path, kube: KubeServer
+    folder: Path, kube: KubeServer, gate: Path
 ):
     async with in_this_process(folder, kube, 0.1) as (node, stop, running):
-        program = asyncio.create_task(node._tools.programs.run("sleep", "2", why="to last"))
+        program = asyncio.create_task(node._tools.programs.run("cat", gate, why="to last"))
         with capture_logs() as logs:
             (folder / "kubelet/plugins/ebs.csi.aws.com/csi.sock").unlink()
             async with asyncio.timeout(START_S):
@@ -311,6 +322,7 @@ async def test_a_program_that_runs_when_a_socket_is_lost_outlasts_no_signal(
         await asyncio.wait_for(running, START_S)
 
         assert not program.done()
+        await asyncio.to_thread(gate.write_text, "")
         await program
 
 
