@@ -42,8 +42,7 @@ async def test_fifty_cycles_lose_no_byte_and_leave_nothing_whoever_is_killed(
     try:
         report = await real.call(cycles.run(CYCLES, VOLUMES))
     except BaseException:
-        with capsys.disabled():
-            print(*told, sep="\n")  # noqa: T201 -- what led to it
+        print(*told, sep="\n")  # noqa: T201 -- what led to it, beside the failure
         raise
     with capsys.disabled():
         print(f"\n{report}")  # noqa: T201 -- the numbers are what the issue asks for

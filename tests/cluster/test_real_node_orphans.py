@@ -151,8 +151,46 @@ async def test_a_volume_whose_kubelet_was_killed_before_it_unstaged_it_comes_bac
         assert traces.left_on(here.root, record) == []
 
 
-async def killed_between_the_unmounts(place: Place, node: RealNode) -> None:
-    """Kill the kubelet when a pod's volume was unpublished, and is still staged; start it again."""
+async def test_a_volume_that_was_detached_while_it_was_staged_is_staged_again_there(
+    real_cluster: Cluster,
+):
+    """The plugin is back only when the kubelet wants the volume again, and must not leave it so."""
+    fleet = real_pods.fleet_of(real_cluster.sandbox)
+    here = fleet.nodes[0]
+    async with a_place(real_cluster) as place:
+        await real_pods.a_claim(place)
+        await killed_between_the_unmounts(place, here, PLUGIN)
+        volume_id = await real_pods.volume_of(place)
+        try:
+            await real_pods.detached(place)
+            assert [each.volume_id for each in fleet.disks.torn] == [volume_id]
+            fleet.disks.torn.clear()
+            read = "cat /data/log > /dev/termination-log"
+            await real_pods.start(place, "reader", read, node=here.name)
+
+            async def is_wanted() -> bool:
+                node = await place.api.get(f"/api/v1/nodes/{here.name}")
+                return any(volume_id in each for each in node["status"].get("volumesInUse", ()))
+
+            await place.cluster.until("the kubelet wants it", is_wanted, real_pods.POD_S)
+        finally:
+            await place.cluster.background.call(here.start(PLUGIN))
+
+        assert (await real_pods.end_of(place, "reader")).strip() == "kept"
+        await real_pods.gone(place, "reader")
+        await real_pods.detached(place)
+        assert [str(each) for each in fleet.disks.torn] == []
+        assert traces.left_on(here.root, {digest_of(volume_id)}) == []
+
+
+async def killed_between_the_unmounts(place: Place, node: RealNode, *gone: str) -> None:
+    """Kill the kubelet when a pod's volume was unpublished, and is still staged; start it again.
+
+    Args:
+        place: with the claim.
+        node: where the pods are.
+        gone: parts that are killed with it, and are gone.
+    """
     for attempt in range(HASTE):
         name = f"writer-{attempt}"
         await real_pods.start(place, name, "echo kept > /data/log; exec sleep 1000", node=node.name)
@@ -163,6 +201,8 @@ async def killed_between_the_unmounts(place: Place, node: RealNode) -> None:
             await asyncio.sleep(0.0005)
         await place.cluster.background.call(node.kill(KUBELET))
         was_between = mounts_of_stages(node)
+        for part in gone if was_between else ():
+            await place.cluster.background.call(node.kill(part))
         await place.cluster.background.call(node.start(KUBELET))
         if was_between:
             return

@@ -52,10 +52,15 @@ async def test_a_mounted_device_that_is_taken_is_told_with_its_mount(room: Room)
     )
     assert mounting.stdout is not None
     assert await mounting.stdout.readline() == b"mounted\n"
-    await room.detached(volume, machine)
-    await mounting.communicate(b"")  # and stdin is closed
+    number = device.stat().st_rdev
+    in_sysfs = machine.sys_dev_block / f"{os.major(number)}:{os.minor(number)}"
+    assert in_sysfs.exists()
+    await room.call(room.lab.detach, volume, InstanceId=machine.instance_id)
+    await until(lambda: volume not in room.disks.in_use)
 
     assert "mounted at /mnt" in str(room.disks.torn[0])
+    assert not in_sysfs.exists()  # though it is still mounted
+    await mounting.communicate(b"")  # and stdin is closed
 
 
 async def test_a_mount_that_ends_soon_after_the_detachment_is_told_all_the_same(

@@ -302,9 +302,26 @@ class Cycles:
         until_s = time.monotonic() + PATIENCE_S
         while not (seen := await look()):
             if time.monotonic() > until_s:
+                for line in await self._why():
+                    self._say(line)
                 raise AssertionError(f"not in {PATIENCE_S:.0f} s: {what}; so far {self.report}")
             await asyncio.sleep(_LOOK_EVERY_S)
         return seen
+
+    async def _why(self) -> list[str]:
+        """Why it takes so long, as far as kubelets and the attacher have told it."""
+        pods = (await self._api.get(self._pods))["items"]
+        events = (await self._api.get(f"/api/v1/namespaces/{self._namespace}/events"))["items"]
+        attachments = (await self._api.get("/apis/storage.k8s.io/v1/volumeattachments"))["items"]
+        return [
+            *(f"{each['metadata']['name']}: {each['status']}" for each in pods),
+            *(
+                f"{each['lastTimestamp']} {each.get('count')} x {each['involvedObject']['name']}: "
+                f"{each['reason']}: {each['message']}"
+                for each in events
+            ),
+            *(f"{each['spec']}: {each.get('status')}" for each in attachments),
+        ]
 
 
 def _unformatted(every: list[_Volume]) -> set[str]:

@@ -232,21 +232,30 @@ class Disks:
             plug.put()
 
     def _take(self, volume_id: str, instance_id: str) -> None:
-        plug = self._plugs.pop((volume_id, instance_id), None)
+        plug = self._plugs.get((volume_id, instance_id))
         if plug is None:
             return
+        try:
+            self._take_away(plug)
+        finally:
+            # Last: who sees that no machine has it must find it among those torn as well.
+            del self._plugs[volume_id, instance_id]
+
+    def _take_away(self, plug: Plug) -> None:
         at_s, loop = time.monotonic(), plug.loop
         mounts = loop.mounts()
         plug.take()
         if loop.release(0.0) and not mounts:
             return
-        if volume_id not in self.in_use:
+        if not any(
+            each is not plug and each.volume_id == plug.volume_id for each in self._plugs.values()
+        ):
             # What somebody still writes is lost, as on EC2: it must not spoil what others read.
-            self._files.renew(volume_id)
+            self._files.renew(plug.volume_id)
         if not mounts and loop.is_released(_LET_GO_S):
             return
         holders = tuple(dict.fromkeys([*mounts, *loop.holders()]))
-        torn = Torn(volume_id, instance_id, plug.name, holders, at_s)
+        torn = Torn(plug.volume_id, plug.machine.instance_id, plug.name, holders, at_s)
         self.torn.append(torn)
         print(f"TORN: {torn}", file=sys.stderr, flush=True)
 

@@ -58,16 +58,17 @@ class Plug:
             link.symlink_to(f"../../{self.name}")
 
     def take(self) -> None:
-        """Take all of it away; what is gone already, with the machine perhaps, is no mistake."""
+        """Take all of it away; what is gone already, with the machine perhaps, is no mistake.
+
+        Its number is in sysfs no more either, though a mount may keep the loop device: of an NVMe
+        disk that is removed while it is mounted, Linux keeps no more than the mount.
+        """
         for link in self._links():
             with suppress(OSError):
                 link.unlink()
         with suppress(OSError):
             (self.machine.dev / self.name).unlink()
-        folder = self._sysfs()
-        shutil.rmtree(folder, ignore_errors=True)
-        with suppress(OSError):
-            folder.symlink_to(f"../../devices/virtual/block/loop{self.loop.number}")
+        shutil.rmtree(self._sysfs(), ignore_errors=True)
 
     @property
     def serial(self) -> str:
