@@ -139,6 +139,7 @@ async def test_a_volume_whose_kubelet_was_killed_before_it_unstaged_it_comes_bac
         await place.cluster.until("the plugin unmounts it", only_a_record_is_left, SOON_S)
         [left] = traces.left_on(here.root, record)
         assert left.startswith("folder ")
+        assert volume_id in traces.forgotten_by_kubelet(here.log(PLUGIN))
         # Detached while it was staged: nobody can prevent that (docs/nodes.md).
         fleet.disks.torn[:] = [each for each in fleet.disks.torn if each.volume_id != volume_id]
 

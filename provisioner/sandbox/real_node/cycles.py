@@ -23,6 +23,7 @@ from provisioner.sandbox.real_node.cycle_report import Report
 from provisioner.sandbox.real_node.file_pods import KnownFile, checking_pod, told
 from provisioner.sandbox.real_node.image import POD_IMAGE
 from provisioner.sandbox.real_node.kills import Kills, explain
+from provisioner.sandbox.real_node.node import PLUGIN
 from provisioner.sandbox.up import Sandbox
 
 Json = dict[str, Any]
@@ -125,6 +126,8 @@ class Cycles:
         report.kills, report.formats_ended = self._kills.counted, self._kills.formats
         await self._remove(every)
         named = {each.volume_id: each.persistent_volume for each in every}
+        for node in self._nodes:  # some were unmounted before they were detached
+            self._forgotten |= traces.forgotten_by_kubelet(node.log(PLUGIN))
         roots = {each.name: each.root for each in self._nodes}
         report.left = await traces.left(disks, roots, named, self._forgotten)
         return report

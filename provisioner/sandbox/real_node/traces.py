@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -23,6 +24,9 @@ _MAGIC: Final = {
 _UUID_BYTES: Final = 16
 _RECORD: Final = "vol_data.json"
 """Kubelet's record of a staged volume. Source: Kubernetes 1.36, pkg/volume/csi/csi_plugin.go."""
+
+_FORGOTTEN: Final = "unmounting a volume that the kubelet does not know any more"
+"""What ``provisioner.node.mounting.leaked_mounts`` says."""
 
 
 def file_system_identity(content: Path, file_system: str) -> str:
@@ -82,6 +86,16 @@ def _look(
     for name, root in roots.items():
         found += [f"{each} on {name}" for each in left_on(root, names, records)]
     return found
+
+
+def forgotten_by_kubelet(log: Path) -> set[str]:
+    """Return the ids of volumes that a node plugin has unmounted as its kubelet had forgotten them.
+
+    Args:
+        log: of the plugin, in JSON.
+    """
+    with log.open() as lines:
+        return {json.loads(line)["volume"] for line in lines if _FORGOTTEN in line}
 
 
 def _digest(volume_id: str) -> str:
