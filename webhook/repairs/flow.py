@@ -10,6 +10,7 @@ the API server for one.
 """
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, lru_cache
 from itertools import islice
@@ -56,6 +57,10 @@ _AGAIN = Backoff(2.0, 60.0)
 _MOST_WARNED = 10_000
 # Nodes come and go, and with them the labels that may be written.
 _ALL_AGAIN_S = 600.0
+# For so long the nodes of a look count as those of now: of 10,000, each judge takes milliseconds.
+_JUDGE_FOR_S = 1.0
+# Reviews are answered in between.
+_AT_A_TIME = 2_000
 
 log = structlog.get_logger(__name__)
 
@@ -244,6 +249,10 @@ class _Term:
         self._queue = KeyedQueue("repairs", self._repair, of.metrics)
         # To look at, by name; False if its own affinity may be believed for the moment.
         self._pending: dict[str, bool] = {}
+        # Of these EC2 has shown the volume where their affinity says. A volume never moves.
+        self._confirmed: set[str] = set()
+        self._fits = of.judge()
+        self._fits_until_s = -math.inf
         self._wake = asyncio.Event()
         self._in_hand: set[str] = set()
         self._slots = asyncio.Semaphore(_MOST_IN_HAND)
@@ -260,11 +269,13 @@ class _Term:
         if new is None:
             if old is not None:
                 self._of.label_backoff.forget(old.name)
+                self._confirmed.discard(old.name)
             return
         if old is None or (old.placement, old.volume_id) != (new.placement, new.volume_id):
             # What appears from now on was looked at by the webhook or written by a provisioner. If
             # it is complete, EC2 is asked about it with all others, and not once for each: the
             # controller lives on the same quota.
+            self._confirmed.discard(new.name)
             self._add(new.name, ask=not self._placed.synced.is_set())
 
     def _add(self, name: str, *, ask: bool) -> None:
@@ -275,8 +286,10 @@ class _Term:
         while True:
             await asyncio.sleep(_ALL_AGAIN_S)
             self._of.affinity_is_fixed = False
-            for placed in self._placed.values():
-                self._add(placed.name, ask=True)
+            for number, name in enumerate([placed.name for placed in self._placed.values()]):
+                self._add(name, ask=True)
+                if number % _AT_A_TIME == 0:
+                    await asyncio.sleep(0)
 
     async def _look(self) -> None:
         doubts = 0
@@ -298,25 +311,41 @@ class _Term:
 
     async def _look_at(self, chunk: Mapping[str, bool]) -> list[str]:
         """Hand over those that need a repair; the names of those about which EC2 did not answer."""
-        fits = self._of.judge()
+        fits = self._judge()
         asked = [
             placed
             for name, ask in chunk.items()
             if (placed := self._placed.get(name)) is not None
-            and (ask or not fits(placed, own_place(placed.placement)))
+            and (
+                (ask and name not in self._confirmed)
+                or not fits(placed, own_place(placed.placement))
+            )
         ]
-        deadline = clock.now_s() + _ANSWER_S
-        questions = (self._of.lookup.zone(placed.volume_id, deadline=deadline) for placed in asked)
+        await asyncio.sleep(0)  # also if nothing is to be asked, of 100,000 together
+        truths = await self._of.lookup.zones([placed.volume_id for placed in asked])
         doubtful = []
-        for placed, truth in zip(asked, await asyncio.gather(*questions), strict=True):
-            match truth:
+        for placed in asked:
+            match truths[placed.volume_id]:
                 case Doubt():
                     doubtful.append(placed.name)
                 case Missing():
                     self._of.metrics.repairs.labels("volume_missing").inc()
-                case Found() if not fits(placed, truth):
+                case Found() as truth if not fits(placed, truth):
                     await self._hand_over(placed.name)
+                case truth:
+                    self._confirm(placed, truth)
         return doubtful
+
+    def _judge(self) -> Callable[[Placed, Found | None], bool]:
+        if clock.now_s() > self._fits_until_s:
+            self._fits = self._of.judge()
+            self._fits_until_s = clock.now_s() + _JUDGE_FOR_S
+        return self._fits
+
+    def _confirm(self, placed: Placed, truth: Found) -> None:
+        """Ask no more where the affinity says the same; one on an Outpost says more than a zone."""
+        if self._placed.get(placed.name) is placed and own_place(placed.placement) == truth:
+            self._confirmed.add(placed.name)
 
     async def _hand_over(self, name: str) -> None:
         rest_s = self._of.label_backoff.rest_s(name, clock.now_s())

@@ -39,7 +39,7 @@ _SILENT_FOR_S = 10.0
 # A wait that tells something about EC2: it answers in a tenth of a second or two.
 _PATIENT_S = 0.5
 _THERE_FOR_S = 300.0
-_MOST_ZONES = 20_000  # some 6 MiB
+_MOST_ZONES = 20_000  # some 6 MiB; then reviews push out what was found first
 _MOST_MISSING = 1_000
 # Shared by the callers' addresses, as all else is.
 _MOST_UNDER_WAY = 1_000
@@ -106,6 +106,45 @@ class ZoneLookup:
                 truth, _ = self._found.get(volume_id, (truth, 0.0))
         self._metrics.lookups.labels(source, type(truth).__name__.lower()).inc()
         return truth
+
+    async def zones(self, volume_ids: Iterable[str]) -> dict[str, Truth]:
+        """Where many volumes are, for who can wait: one call to EC2, no task for each volume.
+
+        A second call is about those that it did not show. What is found takes no more room in the
+        memory than reviews leave.
+        """
+        truths: dict[str, Truth] = {}
+        unknown = []
+        for each in volume_ids:
+            if (truth := self._known(each, existing=False)) is None:
+                unknown.append(each)
+            else:
+                truths[each] = truth
+                self._metrics.lookups.labels("cache", type(truth).__name__.lower()).inc()
+        for each, truth in (await self._asked_now(unknown)).items():
+            if isinstance(truth, Found) and len(self._found) < _MOST_ZONES:
+                self._found[each] = truth, clock.now_s()
+            truths[each] = truth
+            self._metrics.lookups.labels("ec2", type(truth).__name__.lower()).inc()
+        return truths
+
+    async def _asked_now(self, volume_ids: list[str]) -> dict[str, Truth]:
+        places: dict[str, _Place] = {}
+        for pause_s in (0.0, _AGAIN_S):
+            if asked := [each for each in volume_ids if places.get(each) is None]:
+                await asyncio.sleep(pause_s)
+                try:
+                    places |= await self._fetch(asked)
+                except StorageError as error:
+                    places |= dict.fromkeys(asked, error)
+        return {each: self._truth_of(place) for each, place in places.items()}
+
+    def _truth_of(self, place: _Place) -> Truth:
+        if place is None:
+            return Missing()
+        if isinstance(place, StorageError):
+            return Doubt(_WHY.get(place.reason, _OTHERWISE))
+        return self._places.setdefault(place, place) if isinstance(place, Found) else place
 
     def seen(self, volume_id: str) -> str:
         """The zone that EC2 has told before, "" if it was not asked; nobody is asked now."""

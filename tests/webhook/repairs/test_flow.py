@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -274,6 +275,47 @@ async def test_it_is_when_all_are_looked_at_again(world: World):
         await world.until(lambda: world.events)
 
     assert world.events[0][0].name == "wrong"
+
+
+async def test_ec2_is_asked_once_about_each_however_many_there_are_and_however_often_all_are_looked_at(
+    world: World, monkeypatch: pytest.MonkeyPatch
+):
+    """A volume never moves: what an affinity says of it needs no second proof."""
+    monkeypatch.setattr(lookup, "_MOST_ZONES", 10)
+    ids = [f"vol-{number:017x}" for number in range(1, 301)]
+    world.ec2.zones.update(dict.fromkeys(ids, A))
+    world.kube.put(PVS, *(a_pv(each, volume=each, zone=A, labels={ZONE: A}) for each in ids))
+    missing = "vol-0dead000000000000"
+    world.kube.put(PVS, a_pv("lost", volume=missing, zone=A))
+
+    def looks_at_all() -> int:
+        return sum(missing in asked for asked in world.ec2.asked) // 2
+
+    async with world.repairing(all_again_s=0.05):
+        async with asyncio.timeout(30):
+            while looks_at_all() < 3:  # noqa: ASYNC110 -- a fake tells nobody
+                await asyncio.sleep(0.01)
+
+    asked = Counter(each for asked in world.ec2.asked for each in asked)
+    assert {asked[each] for each in ids} == {1}
+
+
+async def test_one_whose_affinity_changes_is_proven_anew(world: World):
+    """Where the API server has the feature gate MutablePVNodeAffinity."""
+    world.nodes.append(a_view(B))
+    world.kube.put(PVS, a_pv(zone=A, labels={ZONE: A}))
+
+    async with world.repairing(all_again_s=0.05):
+        async with asyncio.timeout(30):
+            while not world.ec2.asked:  # noqa: ASYNC110 -- a fake tells nobody
+                await asyncio.sleep(0.01)
+        world.ec2.zones.clear()
+        world.kube.put(PVS, a_pv("other", volume=VOLUME, zone=A, labels={ZONE: A}))
+        world.ec2.zones[VOLUME] = A
+        world.kube.put(PVS, a_pv(zone=B, labels={ZONE: B}))
+        await world.until(lambda: world.events)
+
+    assert world.events[0][0].name == "pv"
 
 
 async def test_a_wrong_affinity_is_told_once_with_what_to_do(world: World):

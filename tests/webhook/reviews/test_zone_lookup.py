@@ -90,6 +90,52 @@ def test_those_who_ask_together_share_a_call():
     assert [len(call) for call in ec2.asked] == [150]
 
 
+def test_who_can_wait_asks_about_many_by_one_call_and_once_more_about_what_is_missing():
+    ec2 = Ec2({f"vol-{n}": A if n % 2 else B for n in range(150)})
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> Any:
+        await lookup.zone("vol-0", deadline=clock() + 3)
+        return await lookup.zones([*ec2.zones, "vol-abc", "no volume's id"])
+
+    truths = told(ec2, story)
+
+    assert {each: truths.pop(each) for each in ("vol-abc", "no volume's id")} == {
+        "vol-abc": Missing(),
+        "no volume's id": Missing(),
+    }
+    assert truths == {each: Found(zone) for each, zone in ec2.zones.items()}
+    assert [len(each) for each in ec2.asked] == [1, 150, 1]
+    assert ec2.asked[2] == ["vol-abc"]
+
+
+def test_who_can_wait_is_told_why_ec2_did_not_answer():
+    ec2 = Ec2({"vol-1": A, "vol-2": A})
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> Any:
+        await lookup.zone("vol-1", deadline=clock() + 3)
+        ec2.first = failing(no(Reason.PERMISSION_DENIED))
+        return await lookup.zones(["vol-1", "vol-2"])
+
+    assert told(ec2, story) == {
+        "vol-1": Found(A),
+        "vol-2": Doubt("EC2 denies ec2:DescribeVolumes to the webhook's IAM role"),
+    }
+
+
+def test_who_asks_about_many_leaves_the_memory_to_those_who_cannot_wait(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(lookup_module, "_MOST_ZONES", 3)
+    ec2 = Ec2({f"vol-{n}": A for n in range(10)})
+
+    async def story(lookup: ZoneLookup, clock: Clock) -> list[str]:
+        await lookup.zone("vol-7", deadline=clock() + 3)
+        await lookup.zones(ec2.zones)
+        return [each for each in ec2.zones if lookup.seen(each)]
+
+    assert told(ec2, story) == ["vol-0", "vol-1", "vol-7"]
+
+
 def test_a_volume_counts_as_missing_when_ec2_has_said_so_twice():
     ec2 = Ec2()
 
