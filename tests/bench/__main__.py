@@ -24,6 +24,7 @@ from tests.bench import (
     node_measure,
     phases,
     plot,
+    pod_chain,
     processes,
     quota,
     report,
@@ -119,6 +120,8 @@ class Bench:
         """What one pod waits for beside EC2's own time."""
         self._results.waits = await wait_measure.measure(self._folder, self._binaries)
         _tell(wait_measure.markdown(self._results.waits))
+        self._results.chain = await pod_chain.measure(self._folder)
+        _tell(pod_chain.markdown(self._results.chain))
 
     async def at_quota(self, count: int) -> None:
         """Claims at the documented quota."""

@@ -10,6 +10,7 @@ from tests.bench import (
     modify_report,
     moves_report,
     node_report,
+    pod_chain,
     scale_report,
     shared_account,
     wait_measure,
@@ -25,6 +26,7 @@ from tests.bench.modify import Modified
 from tests.bench.moves_measure import Moved
 from tests.bench.node_numbers import Node
 from tests.bench.phases import NAMES, Phase
+from tests.bench.pod_chain import Chain
 from tests.bench.quota import Quota
 from tests.bench.scale_stage import Scaled
 from tests.bench.shared_account import Shared
@@ -58,6 +60,7 @@ class Results:
     idle_calls: dict[str, int] | None = None
     idle_s: float = 0.0
     waits: list[Waits] | None = None
+    chain: Chain | None = None
     quota: Quota | None = None
     modified: Modified | None = None
     moved: Moved | None = None
@@ -80,6 +83,8 @@ def markdown(results: Results) -> str:
         parts += [_speed(results), _cpu(results), _calls(results)]
     if results.waits is not None:
         parts.append(wait_measure.markdown(results.waits))
+    if results.chain is not None:
+        parts.append(pod_chain.markdown(results.chain))
     parts += _at_quota(results)
     if results.memory is not None:
         parts.append(_memory(results.memory))
