@@ -76,10 +76,15 @@ class SharedMetrics:
 
 
 class Metrics(SharedMetrics):
-    """All series of one controller; a new instance for each test."""
+    """All series of one controller; a new instance for each test.
+
+    Attributes:
+        of_volumes: the registry of what has a series for each volume.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.of_volumes = CollectorRegistry()
         self.flow_seconds = self._histogram(
             "flow_seconds", "From the first look at an object to its end, by flow.", "flow"
         )
@@ -102,10 +107,11 @@ class Metrics(SharedMetrics):
             "type",
             "reason",
         )
-        self.volume_usd_per_month = self._gauge(
-            "volume_usd_per_month",
+        self.volume_usd_per_month = Gauge(
+            "ebs_provisioner_volume_usd_per_month",
             "List price of a volume for a month, with --volume-costs.",
-            *("persistentvolume", "namespace", "claim"),
+            ("persistentvolume", "namespace", "claim"),
+            registry=self.of_volumes,
         )
         self.orphans = self._counter(
             "orphans", "Volumes without an owner, by what was done with them.", "outcome"

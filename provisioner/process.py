@@ -62,6 +62,7 @@ async def show(
     registry: CollectorRegistry,
     ready: Check,
     measure: Measure = nothing_to_measure,
+    large: CollectorRegistry | None = None,
 ) -> None:
     """Serve probes and metrics until the stack is closed; not at all for an address of "".
 
@@ -72,7 +73,14 @@ async def show(
         return
     port = await stack.enter_async_context(
         # An event loop that answers is alive; all else is tried again.
-        serve(address, registry=registry, healthy=lambda: "", ready=ready, measure=measure)
+        serve(
+            address,
+            registry=registry,
+            healthy=lambda: "",
+            ready=ready,
+            measure=measure,
+            large=large,
+        )
     )
     log.info("serving probes and metrics", port=port)
 
@@ -85,6 +93,7 @@ async def serve(
     healthy: Check,
     ready: Check,
     measure: Measure = nothing_to_measure,
+    large: CollectorRegistry | None = None,
 ) -> AsyncGenerator[int]:
     """Serve the probes and metrics for as long as the context lasts; gives the port.
 
@@ -94,6 +103,8 @@ async def serve(
         healthy: asked by /healthz; kubelet restarts the container when it objects.
         ready: asked by /readyz.
         measure: waited for before /metrics answers; has a limit of its own.
+        large: what /metrics shows besides, of so many series that they are written in a thread:
+            100,000 would hold up the event loop for two seconds. None of them may ask a function.
 
     Raises:
         StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
@@ -103,7 +114,7 @@ async def serve(
     app = web.Application()
     app.router.add_get("/healthz", _answering(healthy))
     app.router.add_get("/readyz", _answering(ready))
-    app.router.add_get("/metrics", _showing(registry, measure))
+    app.router.add_get("/metrics", _showing(registry, measure, large))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
@@ -126,13 +137,14 @@ def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]
 
 
 def _showing(
-    registry: CollectorRegistry, measure: Measure
+    registry: CollectorRegistry, measure: Measure, large: CollectorRegistry | None
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(_: web.Request) -> web.Response:
         await measure()
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST}
-        )
+        text = generate_latest(registry)
+        if large is not None:
+            text += await asyncio.to_thread(generate_latest, large)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return metrics
 

@@ -27,13 +27,14 @@ LONG = 40
 # module or a package of ``provisioner`` or ``webhook``; in the packages of STORIES it is a module or
 # a package of theirs.
 STORIES = ("controller", "inspect", "node", "webhook")
-GROUND = {"model", "metrics", "logs", "clock", "tell_once", "version"}
+GROUND = {"model", "metrics", "logs", "clock", "slices", "tell_once", "version"}
 ALLOWED: dict[str, set[str]] = {
     "model": set(),
     "version": set(),
     "metrics": {"version"},
     "logs": set(),
     "clock": set(),
+    "slices": set(),
     "tell_once": {"clock"},
     "process": set(),
     # What the API server's answers mean; "kube" and the node's small client read it.

@@ -1,3 +1,5 @@
+import threading
+
 import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -43,6 +45,30 @@ async def test_shows_the_metrics_of_the_registry() -> None:
 
     assert status == 200
     assert "volumes_made_total 3.0" in text
+
+
+async def test_series_of_many_objects_are_shown_too_and_the_loop_does_not_write_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    written_by: dict[CollectorRegistry, bool] = {}  # the loop's thread
+    write = process.generate_latest
+
+    def noted(registry: CollectorRegistry) -> bytes:
+        written_by[registry] = threading.current_thread() is threading.main_thread()
+        return write(registry)
+
+    monkeypatch.setattr(process, "generate_latest", noted)
+    registry, large = CollectorRegistry(), CollectorRegistry()
+    Counter("volumes_made", "Volumes.", registry=registry).inc(3)
+    Gauge("volume_usd", "Each volume.", ["name"], registry=large).labels("pv").set(8)
+    async with process.serve(
+        "127.0.0.1:0", registry=registry, healthy=fine, ready=fine, large=large
+    ) as port:
+        _, text = await fetch(port, "/metrics")
+
+    assert "volumes_made_total 3.0" in text
+    assert 'volume_usd{name="pv"} 8.0' in text
+    assert (written_by[registry], written_by[large]) == (True, False)
 
 
 async def test_an_address_in_use_is_one_clear_line() -> None:

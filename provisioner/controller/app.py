@@ -297,7 +297,11 @@ async def run(settings: Settings) -> None:
         )
         metrics, start = Metrics(), Start(settings.region)
         await process.show(
-            stack, settings.metrics_address, registry=metrics.registry, ready=start.not_ready
+            stack,
+            settings.metrics_address,
+            registry=metrics.registry,
+            ready=start.not_ready,
+            large=metrics.of_volumes,
         )
         if not await process.first(start.find_region(client), stop):
             return

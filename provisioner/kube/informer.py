@@ -27,7 +27,7 @@ import structlog
 from provisioner import clock
 from provisioner.kube import wire
 from provisioner.kube.client import KubeClient
-from provisioner.kube.resources import Projection, Resource, T, whole
+from provisioner.kube.resources import Projection, Resource, T, key_of, whole
 from provisioner.kube.store import Handler, Indexer, Store, is_above, is_past
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import SharedMetrics
@@ -332,9 +332,15 @@ class Informer(Generic[T]):
             self.resource,
             namespace=self._namespace,
             field_selector=self._field_selector,
-            keep=self._keep,
+            keep=self._kept,
             most=most,
         )
+
+    def _kept(self, obj: T) -> T | None:
+        """What is kept of an object of a list; what has not changed is not held twice meanwhile."""
+        new = self._keep(obj)
+        known = None if new is None else self._store.get(key_of(new))
+        return known if known == new else new
 
     async def _watch(self, timeout_s: int, *, until: str = "") -> None:
         lines = self._client.watch(

@@ -215,7 +215,7 @@ class Store(Generic[T]):
         for objects in _slices(listing.items):
             for obj in objects:
                 known = self._objects.get(key_of(obj))
-                if known is None or (knows(known) and obj != known):
+                if known is None or (obj is not known and knows(known) and obj != known):
                     is_restored = is_restored or (known is not None and is_newer(known, obj))
                     self._put(known, obj)
             yield

@@ -134,6 +134,7 @@ class _Crowd:
             with suppress(asyncio.CancelledError):
                 await heartbeats
         await self._relabel()
+        await self._list_again()
         await self._delete_one()
         await self.burst()
         await self._take_over()
@@ -234,6 +235,17 @@ class _Crowd:
             await self._made.hands.send_all(("PATCH", _node(n), body) for n in range(nodes))
             await self._made.quiet()
 
+    async def _list_again(self) -> None:
+        """The API server restarts, knows no old version any more, and has each kind listed anew."""
+        plane = self._made.plane
+        name = "the API server restarts until a new claim is Bound"
+        async with self._stage(name, requests=True) as stage:
+            await plane.stop_api_server()
+            await self._start_api_server()
+            stage.mark("it is ready")
+            await self._bind(stage)
+        await self._made.quiet()
+
     async def _delete_one(self) -> None:
         made, in_ec2 = self._made, self._made.volumes_in_ec2()
         async with self._stage("one claim deleted until its volume is gone") as stage:
@@ -280,9 +292,10 @@ class _Crowd:
         controller = self._made.contestant
         async with serving(self._made) as served:
             async with self._stage("a webhook replica, all cached") as stage:
-                pass
+                stage.has_passes = False
             stage.seconds = served.ready_s
-            async with self._stage("the same replica, asked 500 times a second"):
+            async with self._stage("the same replica, asked 500 times a second") as stage:
+                stage.has_passes = False
                 self.answered = await webhook_measure.answered_by(served, self._reviews)
         self._made.contestant = controller
 

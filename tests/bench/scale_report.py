@@ -1,4 +1,4 @@
-"""The part of the table about a large cluster: goals beside what was measured."""
+"""The part of the table about a large cluster."""
 
 from tests.bench import scale_burst, webhook_report
 from tests.bench.scale_stage import Scaled, Stage
@@ -51,8 +51,14 @@ def _row(stage: Stage) -> tuple[str, ...]:
         f"{stage.cpu_s:.1f}",
         f"{stage.api_server_cpu_s:.1f}",
         f"{stage.rest_mib:.0f}, {stage.peak_mib:.0f}",
-        f"{stage.longest.cpu_ms:.0f}" if stage.longest else "below 20",
+        _longest(stage),
     )
+
+
+def _longest(stage: Stage) -> str:
+    if not stage.has_passes:
+        return ""
+    return f"{stage.longest.cpu_ms:.0f}" if stage.longest else "below 20"
 
 
 def _marks(stage: Stage) -> str:

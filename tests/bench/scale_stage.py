@@ -32,6 +32,7 @@ class Stage:
         rest_mib: resident at its end.
         peak_mib: resident at most.
         longest: the longest pass of the event loop; None where none took 20 ms.
+        has_passes: whether these are measured.
         requests: to the API server, by verb and resource.
         received_mib: at least, from the API server, where ``ss`` can tell.
     """
@@ -45,6 +46,7 @@ class Stage:
     rest_mib: float = 0.0
     peak_mib: float = 0.0
     longest: Pass | None = None
+    has_passes: bool = True
     requests: Counter[str] = field(default_factory=Counter)
     received_mib: float | None = None
 

@@ -63,7 +63,6 @@ def test_what_only_the_controller_measures_is_not_exported():
         "ebs_provisioner_modifications_waiting",
         "ebs_provisioner_orphans",
         "ebs_provisioner_orphans_reported",
-        "ebs_provisioner_volume_usd_per_month",
         "ebs_provisioner_zone_refuses",
     }
 

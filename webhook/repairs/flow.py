@@ -31,6 +31,7 @@ from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.node_affinity import labels_in, zones_named
+from provisioner.slices import in_slices
 from provisioner.tell_once import TellOnce
 from webhook.metrics import WebhookMetrics
 from webhook.model.cluster_view import NodeView
@@ -59,8 +60,6 @@ _MOST_WARNED = 10_000
 _ALL_AGAIN_S = 600.0
 # For so long the nodes of a look count as those of now: of 10,000, each judge takes milliseconds.
 _JUDGE_FOR_S = 1.0
-# Reviews are answered in between.
-_AT_A_TIME = 2_000
 
 log = structlog.get_logger(__name__)
 
@@ -286,10 +285,8 @@ class _Term:
         while True:
             await asyncio.sleep(_ALL_AGAIN_S)
             self._of.affinity_is_fixed = False
-            for number, name in enumerate([placed.name for placed in self._placed.values()]):
-                self._add(name, ask=True)
-                if number % _AT_A_TIME == 0:
-                    await asyncio.sleep(0)
+            async for placed in in_slices(self._placed.values()):
+                self._add(placed.name, ask=True)
 
     async def _look(self) -> None:
         doubts = 0

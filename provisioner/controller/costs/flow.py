@@ -16,6 +16,7 @@ from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.prices import price_file
 from provisioner.prices.price_rules import RegionPrices, volume_month
+from provisioner.slices import in_slices
 
 Labels = tuple[str, str, str]
 
@@ -63,7 +64,7 @@ class VolumeCosts:
         """
         named = {
             volume_id: _labels(persistent_volume)
-            for persistent_volume in self._caches.persistent_volumes.values()
+            async for persistent_volume in in_slices(self._caches.persistent_volumes.values())
             if (volume_id := persistent_volume.volume_id(self._settings.driver))
         }
         amounts: dict[Labels, float] = {}
@@ -73,7 +74,7 @@ class VolumeCosts:
                 month = volume_month(volume, rates) if isinstance(volume, Volume) else None
                 if month is not None:
                     amounts[named[volume_id]] = float(month)
-        for labels, amount in amounts.items():
+        async for labels, amount in in_slices(amounts.items(), 200):
             self._gauge.labels(*labels).set(amount)
         for labels in self._shown - amounts.keys():
             self._gauge.remove(*labels)

@@ -40,6 +40,7 @@ ROUND_S = 15.0
 _PAUSE_S = 1.0
 # Three calls a round, however many nodes a cut network takes away at once.
 _MOST_A_ROUND = 300
+_AT_A_TIME = 5_000  # attachments: some milliseconds
 _UNKNOWN_TOLD_AFTER_S = 300.0
 _MOST_NAMED = 8  # an event has 1024 characters, and each of these names 68
 
@@ -58,7 +59,7 @@ class DeadNodes:
         self._writes = services.node_writes
         self._words = DeadNodeWords(services.events)
         self._changed = asyncio.Event()
-        self._look_at_s = 0.0
+        self._look_at_s = self._look_at_attachments_s = 0.0
         self._asked_at_s: dict[str, float] = {}  # by name of node
         self._unanswered: dict[str, tuple[str, Step]] = {}  # UID and step, by name of node
 
@@ -102,16 +103,12 @@ class DeadNodes:
         suspects = {
             each.name: each for each in self._caches.nodes.values() if rules.is_suspect(each)
         }
-        abandoned = rules.abandoned(
-            self._caches.attachments.values(),
-            {
-                node.name: self._registered(node, self._caches.csi_nodes.get(node.name))
-                for node in self._caches.nodes.values()
-            },
-            self._driver,
-        )
-        names = self._in_turn(list(suspects | abandoned), now_s)
         self._words.forget_all_but(suspects.values())
+        if not suspects and now_s < self._look_at_attachments_s:
+            return  # of thousands of nodes, some get ready or come all the time
+        self._look_at_attachments_s = now_s + ROUND_S
+        abandoned = await self._abandoned()
+        names = self._in_turn(list(suspects | abandoned), now_s)
         if not names:
             return
         self._look_at_s = now_s + ROUND_S
@@ -129,6 +126,21 @@ class DeadNodes:
                     await self._advance(suspects[name], states)
             with _alone(name):
                 await self._release(name, abandoned.get(name, []), states)
+
+    async def _abandoned(self) -> dict[str, list[Attachment]]:
+        """By name of node. Others go on meanwhile: each is read again before it is released."""
+        registered = {
+            node.name: self._registered(node, self._caches.csi_nodes.get(node.name))
+            for node in self._caches.nodes.values()
+        }
+        attachments = list(self._caches.attachments.values())
+        found: dict[str, list[Attachment]] = {}
+        for at in range(0, len(attachments), _AT_A_TIME):
+            await asyncio.sleep(0)
+            some = attachments[at : at + _AT_A_TIME]
+            for name, held in rules.abandoned(some, registered, self._driver).items():
+                found.setdefault(name, []).extend(held)
+        return found
 
     def _tell_unknown(self, node: Node, unknown: Collection[str], now_s: float) -> None:
         csi_node = self._caches.csi_nodes.get(node.name)

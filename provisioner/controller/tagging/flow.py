@@ -16,6 +16,7 @@ from provisioner.ec2.volumes import IDS_PER_CALL
 from provisioner.model.decision import Settled
 from provisioner.model.errors import Ec2Error, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.slices import in_slices
 from provisioner.tell_once import TellOnce
 
 # After this many writes the volumes are described again, so that no newer tag is overwritten.
@@ -59,7 +60,7 @@ class ExtraTags:
         """
         named = {
             volume_id: persistent_volume
-            for persistent_volume in self._caches.persistent_volumes.values()
+            async for persistent_volume in in_slices(self._caches.persistent_volumes.values())
             if not persistent_volume.deleting
             and (volume_id := persistent_volume.volume_id(self._settings.driver))
         }

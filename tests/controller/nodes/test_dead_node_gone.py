@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
+from provisioner import clock
+from provisioner.controller.nodes import dead_node_rules as rules
 from provisioner.controller.nodes.dead_node import ROUND_S
 from provisioner.model.taint import OUT_OF_SERVICE
 from tests.builders import INSTANCE, OTHER_INSTANCE
@@ -35,6 +38,34 @@ def test_they_stay_while_the_instance_is_not_terminated(state: str):
         world.has_attachment("csi-1", "gone")
         await asyncio.sleep(600)
         assert world.sent == []
+
+    told(story)
+
+
+def test_while_nodes_come_and_get_ready_all_the_time_attachments_are_looked_at_once_a_round(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Of 60,000 that takes a tenth of a second."""
+    looked_at_s: list[float] = []
+    real = rules.abandoned
+
+    def noted(*args: Any) -> Any:
+        looked_at_s.append(clock.now_s())
+        return real(*args)
+
+    monkeypatch.setattr(rules, "abandoned", noted)
+
+    async def story(world: DeadWorld) -> None:
+        world.has_node(ready="True")
+        world.has_attachment("csi-1", "node-1")
+        for number in range(100):
+            world.has_node(f"other-{number}", ready="True")
+            await asyncio.sleep(0.6)
+        assert len(looked_at_s) <= 1 + 60 / ROUND_S
+        world.ec2.states[INSTANCE] = "terminated"
+        world.goes("node-1")
+        await asyncio.sleep(ROUND_S + 1)
+        assert world.attachments() == set()
 
     told(story)
 

@@ -1,0 +1,20 @@
+"""Going through all objects of a large cluster without holding up the event loop."""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def in_slices(items: Collection[T], at_a_time: int = 2_000) -> AsyncIterator[T]:
+    """Go through what is there now, with a pass of the event loop after each slice.
+
+    Args:
+        items: may be a live view: what changes meanwhile is not seen.
+        at_a_time: of a slice; choose it so that one takes some milliseconds.
+    """
+    for number, each in enumerate(list(items), 1):
+        yield each
+        if number % at_a_time == 0:
+            await asyncio.sleep(0)
