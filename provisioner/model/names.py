@@ -47,6 +47,8 @@ LEFT_BY_MOVE = f"{OUR_PREFIX}left-by-move"
 # PersistentVolume, claim and pod of a copy of files: the VolumeMove that it is made for. On a
 # PersistentVolume as annotation "from NAMESPACE/NAME" or "to …", on the others as label, its UID.
 COPY_OF = f"{OUR_PREFIX}copy-of"
+# The VolumeMoves of a StatefulSet's claims, as a label: its name.
+MOVED_SET = f"{OUR_PREFIX}moved-set"
 # VolumeAttachment: the volume's id, so that a detach works when its PersistentVolume is gone.
 VOLUME_ID = f"{OUR_PREFIX}volume-id"
 # Node: "z9.large 28 shared", if the instance type is not in our table; read by the node plugin.

@@ -36,6 +36,7 @@ from provisioner.moves.wish_rules import Given, Prepared, Task, Wish
 
 _CLAIM = object_words(["pvc"])
 _MOVE = names_of(VOLUME_MOVES)
+_GOES_BACK = "; once it is Done, --abort goes back to the old volume"
 
 
 Function = Callable[..., Any]
@@ -250,7 +251,8 @@ async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequ
             raise StorageError(
                 Reason.NOT_SUPPORTED,
                 f"VolumeMove {first.key} is in the phase {first.told.phase} and cannot be aborted "
-                f"any more: it goes on to its end; follow it with {_again(target, first)}",
+                f"any more: it goes on to its end; follow it with {_again(target, first)}"
+                f"{'' if first.keeps_volume else _GOES_BACK}",
             )
         # One that has only promised to go on is undone with those that go by it.
         going_on = [each for each in late if not each.is_promised]

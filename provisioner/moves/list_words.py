@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from provisioner.inspect.terminal.table_rules import NOTHING, table
+from provisioner.model.names import MOVED_SET
 from provisioner.model.volume_move import Phase, VolumeMove
 from provisioner.moves import wish_rules
 
@@ -60,7 +61,7 @@ def as_json(moves: Iterable[VolumeMove]) -> list[dict[str, Any]]:
             "namespace": each.metadata.namespace,
             "name": each.name,
             "claim": each.spec.claim_name,
-            "statefulSet": each.labels.get(wish_rules.SET_LABEL, ""),
+            "statefulSet": each.labels.get(MOVED_SET, ""),
             "to": wish_rules.to_json(each.spec.to),
             "dryRun": each.spec.dry_run,
             "phase": each.told.phase,

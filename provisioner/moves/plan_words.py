@@ -188,9 +188,9 @@ def _kept(move: VolumeMove, plan: MovePlan) -> str:
     name, volume_id = (source.persistent_volume, source.volume_id) if source else ("", "")
     policy = source.reclaim_policy if source is not None else ""
     if policy in ("", "Retain"):
-        end = "and after it"
-    elif policy == "Delete":
-        end = "then it is deleted"
+        return f"PersistentVolume {name} keeps {volume_id} until you delete both"
+    if policy == "Delete":
+        end = "then the volume and its data are deleted"
     else:
         end = f"then its reclaim policy {policy} holds again"
     return f"PersistentVolume {name} keeps {volume_id} for {move.spec.keep_source}, {end}"

@@ -17,7 +17,7 @@ import msgspec
 
 from provisioner.inspect.df import usage_rules
 from provisioner.model.claim import CLAIM_KIND, Claim
-from provisioner.model.names import OUR_PREFIX
+from provisioner.model.names import MOVED_SET
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed, printable
 from provisioner.model.volume import GIB
@@ -42,8 +42,6 @@ _SAY_WHAT = (
     "say what is to change: --to-zone, --to-class, --encrypted, --kms-key, --size, --fs-type or "
     "--form; without any argument, moves are listed"
 )
-# On the moves of a StatefulSet's claims: its name.
-SET_LABEL = f"{OUR_PREFIX}moved-set"
 _LONGEST_LABEL = 63
 _BEFORE_PODS_STOP = frozenset({Phase.NEW, Phase.PLANNED, Phase.WARMING})
 
@@ -314,7 +312,7 @@ def body(wish: Wish, name: str, *, dry_run_of: Claim | None = None) -> Json:
     spec: Json = {"claimName": wish.claim_name, "to": to_json(wish.to)} | _consumers(wish)
     metadata: Json = {"name": name, "namespace": wish.namespace}
     if wish.set_name:
-        metadata["labels"] = {SET_LABEL: wish.set_name[:_LONGEST_LABEL]}
+        metadata["labels"] = {MOVED_SET: wish.set_name[:_LONGEST_LABEL]}
     if wish.moved_with:
         spec["movedWith"] = sorted(wish.moved_with)
     if wish.keep_source:
@@ -458,7 +456,7 @@ def described(to: MoveTarget) -> str:
 def of_set(moves: Iterable[VolumeMove], set_name: str) -> list[VolumeMove]:
     """The moves under way that were made for a StatefulSet, by name."""
     label = set_name[:_LONGEST_LABEL]
-    found = (each for each in moves if each.labels.get(SET_LABEL) == label)
+    found = (each for each in moves if each.labels.get(MOVED_SET) == label)
     return sorted(
         (each for each in found if not each.spec.dry_run and not has_ended(each)),
         key=lambda each: each.name,

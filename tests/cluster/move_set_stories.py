@@ -8,7 +8,7 @@ import datetime as dt
 import itertools
 from typing import ClassVar
 
-from provisioner.moves.wish_rules import SET_LABEL
+from provisioner.model.names import MOVED_SET
 from provisioner.sandbox.api import ApiError
 from tests.cluster import hands
 from tests.cluster.hands import PVS, Json
@@ -97,7 +97,7 @@ class MoveSetByCommand(MoveRestarts):
     async def moves(self) -> list[Json]:
         """Those of the StatefulSet, in the order in which they were made."""
         found = await hands.items(self.world.api, self.moves_path)
-        mine = [e for e in found if e["metadata"].get("labels", {}).get(SET_LABEL) == self.set_name]
+        mine = [e for e in found if e["metadata"].get("labels", {}).get(MOVED_SET) == self.set_name]
         return sorted(mine, key=lambda each: str(each["metadata"]["creationTimestamp"]))
 
     async def check(self) -> None:

@@ -103,7 +103,8 @@ async def test_a_dry_run_leaves_nothing_behind(cluster: FakeCluster, run: Run):
     done = await run("data", "-n", "shop", *TO_B, "--dry-run")
 
     assert (done.exit_code, cluster.moves, real(cluster)) == (0, {}, [])
-    assert "PersistentVolume pv-1 keeps vol-1 for 168h, then it is deleted" in done.stdout
+    kept = "PersistentVolume pv-1 keeps vol-1 for 168h, then the volume and its data are deleted"
+    assert kept in done.stdout
 
 
 async def test_a_refused_plan_is_one_sentence_and_no_move(cluster: FakeCluster, run: Run):

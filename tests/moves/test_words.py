@@ -71,7 +71,11 @@ def test_a_plan_says_what_stops_and_by_whom():
 
 @pytest.mark.parametrize(
     ("policy", "says"),
-    [("Delete", "then it is deleted"), ("Retain", "and after it"), ("Recycle", "policy Recycle")],
+    [
+        ("Delete", "then the volume and its data are"),
+        ("Retain", "keeps vol-1 until you delete"),
+        ("Recycle", "policy Recycle"),
+    ],
 )
 def test_a_plan_says_what_becomes_of_the_old_volume(policy: str, says: str):
     source = PLANNED["source"] | {"reclaimPolicy": policy}

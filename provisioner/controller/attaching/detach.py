@@ -122,15 +122,17 @@ class Detacher:
             raise StorageError(
                 Reason.OBJECT_NOT_FOUND,
                 f"the instance to detach from is unknown: node {attachment.spec.node_name} has no "
-                "CSINode entry and the VolumeAttachment has no instance recorded; check the volume "
-                "in EC2, then remove the finalizer of the VolumeAttachment",
+                "CSINode entry and the VolumeAttachment has no instance recorded; remove the "
+                "finalizer of the VolumeAttachment only once EC2 shows the volume detached "
+                f"(aws ec2 describe-volumes --volume-ids {volume_id or 'VOLUME'})",
             )
         if not volume_id and not is_instance_id(instance_id):
             raise StorageError(
                 Reason.NOT_SUPPORTED,
                 f"the volume to detach from {instance_id[:100]!r} is unknown: its PersistentVolume "
-                "is gone, and this is not an EC2 instance; look for the volume in EC2, then remove "
-                "the finalizer of the VolumeAttachment",
+                "is gone, and this is not an EC2 instance; remove the finalizer of the "
+                "VolumeAttachment only once EC2 shows the volume detached "
+                "(aws ec2 describe-volumes)",
             )
         if not volume_id:
             volume_id = await self._volume_by_name(attachment, instance_id)

@@ -185,7 +185,8 @@ def target_to_attach(
     if registered is None:
         return Refuse(
             Reason.INVALID_REQUEST,
-            f"CSINode {node_name} does not contain driver {driver}; is the node plugin running?",
+            f"CSINode {node_name} does not contain driver {driver}: kubectl ebs explain node "
+            f"{node_name} says what keeps the node plugin from registering there",
         )
     if not is_instance_id(registered.node_id):
         return _no_instance(node_name, registered.node_id)

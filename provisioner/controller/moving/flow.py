@@ -287,7 +287,7 @@ class Mover:
         why = await broken(self._record, move) or await self._companions.undone(move)
         old = await self._record.known_volume(move, move.source.persistent_volume)
         if why is not None or old is None:
-            return await self._record.abort(move, why or phase_rules.Undo("its volume is gone"))
+            return await self._record.abort(move, why or _lost(move))
         if move.restarts and phase_age_s(move) < _HEARD_S:
             return Later(_HEARD_S)
         held = await self._hold_kept(move, old) or await self._stop_before_swap(move)
@@ -295,7 +295,7 @@ class Mover:
             return held
         old = await self._held_volume(move, old)
         if old is None:
-            return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
+            return await self._record.abort(move, _lost(move))
         seen = await self._in_use(move, old)
         (self._used.add if seen.uses else self._used.discard)(move.uid)
         step = phase_rules.next_held_step(move, seen)
@@ -465,7 +465,7 @@ class Mover:
             return AGAIN
         old = await self._record.known_volume(move, move.source.persistent_volume)
         if old is None:
-            return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
+            return await self._record.abort(move, _lost(move))
         return await self._swapping.begin(move, old, volume=volume_id)
 
     async def _work_in_pod(self, move: VolumeMove) -> Next:
@@ -478,7 +478,7 @@ class Mover:
             return await self._record.abort(move, undo)
         old = await self._record.persistent_volume(move.source.persistent_volume)
         if old is None:
-            return await self._record.abort(move, phase_rules.Undo("its volume is gone"))
+            return await self._record.abort(move, _lost(move))
         step = await self._copier.advance(move)
         if isinstance(step, phase_rules.GoOn) and move.copies_files:
             step = phase_rules.next_copied_step(move, await self._in_use(move, old))
@@ -494,6 +494,10 @@ class Mover:
                 return stopping or await self._swapping.begin(move, old)
             case _:
                 assert_never(step)
+
+
+def _lost(move: VolumeMove) -> phase_rules.Undo:
+    return phase_rules.Undo(freshness_rules.gone(move))
 
 
 def _is_held(move: VolumeMove, old: PersistentVolume) -> bool:

@@ -7,6 +7,7 @@ leaves it there (csi_handler.go: csiAttach, addPVFinalizer). So the hold takes i
 is there later tells that what was copied may be old.
 """
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +26,12 @@ from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.names import ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume import Volume, VolumeState
-from provisioner.model.volume_move import VolumeMove
+from provisioner.model.volume_move import FINALIZER, VolumeMove
 
 Json = dict[str, Any]
 _GONE = (VolumeState.DELETING, VolumeState.DELETED)
+_UNCLAIM = '[{"op": "remove", "path": "/spec/claimRef"}]'
+_NO_FINALIZERS = '{"metadata": {"finalizers": null}}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +77,23 @@ def is_in_the_way(move: VolumeMove, attachment: Attachment) -> bool:
 def outdated(move: VolumeMove, old: PersistentVolume | None, driver: str) -> str | None:
     """Why the copy may lack what was written since, as a sentence; None if it is complete."""
     if old is None:
-        return "the old PersistentVolume is gone, so the move is undone"
+        return gone(move)
     if old.annotations.get(HELD_FOR_MOVE) != move.key:
-        return "the old volume was not held any more, so the snapshot may be too old"
+        return (
+            f"PersistentVolume {old.name} was not held any more, so the snapshot may be too old: "
+            "the move is undone; create another VolumeMove"
+        )
     if was_attached(old, driver):
         return (
             f"another controller has attached PersistentVolume {old.name} since its snapshot was "
             "begun, and pods may have written to it: the move is undone; create another VolumeMove"
         )
     return None
+
+
+def gone(move: VolumeMove) -> str:
+    """Why a move is undone whose old PersistentVolume somebody has deleted."""
+    return f"PersistentVolume {move.source.persistent_volume} is gone, so the move is undone"
 
 
 def is_there(made: Volume | None) -> bool:
@@ -166,16 +177,19 @@ def _has_old_volume_again(move: VolumeMove, claim: SeenClaim | None) -> bool:
 def _two_states(move: VolumeMove, old: PersistentVolume, driver: str) -> str:
     """What a human has to decide on: the claim is gone, and the copy may lack something."""
     source, new = move.source, move.persistent_volume_name
+    attacher = finalizer_of_attacher(driver)
     if was_attached(old, driver):
-        forget = f"remove the finalizer {finalizer_of_attacher(driver)} from {old.name}"
+        left = json.dumps([each for each in old.finalizers if each != attacher])
+        patch = f'{{"metadata": {{"finalizers": {left}}}}}'
+        forget = f"without {attacher}: kubectl patch pv {old.name} --type=merge -p '{patch}'"
     else:
-        forget = f"annotate {old.name} with {HELD_FOR_MOVE}={move.key}"
+        forget = f"kubectl annotate pv {old.name} --overwrite {HELD_FOR_MOVE}={move.key}"
     return (
         f"PersistentVolume {old.name} was attached, or not held, after snapshot "
         f"{move.told.snapshot} was taken, so PersistentVolume {new} may lack what was written "
-        f"since: create claim {move.claim_key} with volumeName {old.name}, and remove "
-        f"spec.claimRef of {old.name}, for all that volume {source.volume_id} has; or {forget}, "
-        f"and the claim gets {new}"
+        f"since: either keep all that volume {source.volume_id} has (create claim "
+        f"{move.claim_key} with spec.volumeName {old.name}, then kubectl patch pv {old.name} "
+        f"--type=json -p '{_UNCLAIM}'), or use {new}, and lose what was written since ({forget})"
     )
 
 
@@ -183,8 +197,9 @@ def _nothing_left(move: VolumeMove) -> str:
     """What can be done if somebody has deleted the volume that was to stay."""
     return (
         f"volume {move.told.volume} was deleted in EC2 by somebody else, so the claim has no data "
-        "any more: restore a snapshot of it into another claim, and remove this VolumeMove's "
-        "finalizer"
+        "any more: restore a snapshot of it into another claim, then delete this VolumeMove and "
+        f"remove its finalizer {FINALIZER}: kubectl -n {move.metadata.namespace} patch volumemove "
+        f"{move.name} --type=merge -p '{_NO_FINALIZERS}'"
     )
 
 

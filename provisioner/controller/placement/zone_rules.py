@@ -103,8 +103,8 @@ def for_selected_node(
     if csi_node.driver(driver) is None:
         return NoZone(
             Reason.NO_ZONE,
-            f"driver {driver} is not registered on node {node_name!r} (CSINode has no entry); "
-            "is the node plugin running there?",
+            f"driver {driver} is not registered on node {node_name!r} (CSINode has no entry): "
+            f"kubectl ebs explain node {node_name} says what keeps the node plugin from it",
         )
     place = zones.place_of(node.labels)
     if place is None:

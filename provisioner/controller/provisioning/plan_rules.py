@@ -130,7 +130,7 @@ def _refusal(claim: Claim) -> Refuse | None:
         return Refuse(
             Reason.INVALID_CLAIM,
             "claim Selector is not supported: a new volume is created for each claim; "
-            "remove spec.selector",
+            "delete the claim and create it again without spec.selector",
             settled=True,
         )
     return _wrong_mode(claim)

@@ -97,8 +97,11 @@ def parameters_of(
         )
         raise StorageError(Reason.CLASS_NOT_FOUND, message, retry_after_s=SLOWLY_S)
     if read_class.driver != driver:
-        message = f"VolumeSnapshotClass {read_class.name} is for {read_class.driver}, not {driver}"
-        raise StorageError(Reason.INVALID_CLASS, message, retry_after_s=SLOWLY_S)
+        raise StorageError(
+            Reason.INVALID_CLASS,
+            f"VolumeSnapshotClass {read_class.name} is for {read_class.driver}, not {driver}",
+            retry_after_s=SLOWLY_S,
+        )
     try:
         return class_rules.parse(read_class.parameters or {})
     except ValueError as error:

@@ -51,9 +51,9 @@ def test_a_copy_is_complete_as_long_as_the_volume_is_held_and_no_attacher_came()
     ("old", "why"),
     [
         (a_pv(ATTACHER), "another controller has attached PersistentVolume pvc-old"),
-        (a_pv(held_for=""), "was not held any more"),
+        (a_pv(held_for=""), "was not held any more, so the snapshot may be too old: the move"),
         (a_pv(held_for="shop/another"), "was not held any more"),
-        (None, "PersistentVolume is gone"),
+        (None, "PersistentVolume pvc-old is gone, so the move is undone"),
     ],
 )
 def test_a_copy_may_lack_what_was_written_since(old: Any, why: str):
@@ -87,11 +87,13 @@ def test_once_the_claim_is_gone_a_human_decides_which_state_it_gets():
     lost = guarded(RECREATE, None, a_pv(), made=None)
 
     assert isinstance(both, Await)
-    assert "create claim shop/data with volumeName pvc-old" in both.message
-    assert f"remove the finalizer {ATTACHER} from pvc-old" in both.message
+    assert "create claim shop/data with spec.volumeName pvc-old, then kubectl" in both.message
+    assert '-p \'{"metadata": {"finalizers": []}}\'' in both.message
+    assert f"lose what was written since (without {ATTACHER}: kubectl patch" in both.message
     loose = guarded(RECREATE, None, a_pv(held_for=""), made=a_volume())
     assert isinstance(loose, Await)
-    assert "annotate pvc-old with ebs-provisioner.io/held-for-move=shop/to-b" in loose.message
+    held = "--overwrite ebs-provisioner.io/held-for-move=shop/to-b"
+    assert f"lose what was written since (kubectl annotate pv pvc-old {held})" in loose.message
     assert isinstance(lost, Await)
     assert "from snapshot snap-1" in lost.message
     assert guarded(RECREATE, None, a_pv(), made=a_volume()) == RECREATE
@@ -122,3 +124,4 @@ def test_a_volume_that_stays_may_be_written_to_and_has_to_be_there():
         gone = guarded(step, a_claim(), a_pv(), made=None, keeps=True)
         assert isinstance(gone, Await)
         assert f"volume {VOLUME} was deleted in EC2 by somebody else" in gone.message
+        assert "its finalizer ebs-provisioner.io/move: kubectl -n shop patch" in gone.message

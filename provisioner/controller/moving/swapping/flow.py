@@ -63,7 +63,9 @@ class Swapping:
         kept = await self._kept(move, old)
         why = freshness_rules.outdated(move, kept, self._driver) if move.copies else None
         if kept is None or why is not None:
-            return await self._record.abort(move, phase_rules.Undo(why or "its volume is gone"))
+            return await self._record.abort(
+                move, phase_rules.Undo(why or freshness_rules.gone(move))
+            )
         claim = await self._record.claim(move)
         undo = phase_rules.broken(move.source, claim)
         if undo is not None or claim is None:
