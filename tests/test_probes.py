@@ -2,7 +2,7 @@ import threading
 
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 from provisioner import process
 from provisioner.model.errors import StorageError
@@ -51,11 +51,10 @@ async def test_series_of_many_objects_are_shown_too_and_the_loop_does_not_write_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written_by: dict[CollectorRegistry, bool] = {}  # the loop's thread
-    write = process.generate_latest
 
     def noted(registry: CollectorRegistry) -> bytes:
         written_by[registry] = threading.current_thread() is threading.main_thread()
-        return write(registry)
+        return generate_latest(registry)
 
     monkeypatch.setattr(process, "generate_latest", noted)
     registry, large = CollectorRegistry(), CollectorRegistry()
