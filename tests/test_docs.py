@@ -66,6 +66,7 @@ PAGES = {
             "decisions",
             "crashes",
             "performance",
+            "scale",
             "sandbox",
             "glossary",
         )
