@@ -332,13 +332,18 @@ class _Crowd:
         pid = self._made.pid
         Path(f"/proc/{pid}/clear_refs").write_text("5")  # its peak from now on (proc(5))
         port = self._made.plane.api_port
-        at_first, cpu = received(pid, port), self._cpu()
+        server = self._api_server
+        at_first, cpu_s, server_s = (
+            received(pid, port),
+            processes.cpu_s(pid),
+            processes.cpu_s(server),
+        )
         yield stage
         if not stage.seconds:
             stage.reach()
-        stage.cpu_s, stage.api_server_cpu_s = (
-            now - before for now, before in zip(self._cpu(), cpu, strict=True)
-        )
+        stage.cpu_s = processes.cpu_s(pid) - cpu_s
+        is_same = server == self._api_server  # else it was started within the stage
+        stage.api_server_cpu_s = processes.cpu_s(self._api_server) - server_s * is_same
         stage.rest_mib, stage.peak_mib = processes.memory_mib(pid)
         if at_first is not None:
             stage.received_mib = came_since(at_first, received(pid, port) or {}) / 2**20
@@ -352,9 +357,9 @@ class _Crowd:
         self.stages.append(stage)
         self._tell(scale_report.told(stage))
 
-    def _cpu(self) -> tuple[float, float]:
-        server = self._made.plane.crew.parts["kube-apiserver"].process.pid
-        return processes.cpu_s(self._made.pid), processes.cpu_s(server)
+    @property
+    def _api_server(self) -> int:
+        return self._made.plane.crew.parts["kube-apiserver"].process.pid
 
 
 def _node(n: int) -> str:
