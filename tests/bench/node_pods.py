@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +49,24 @@ async def measure(folder: Path) -> tuple[Pods, ...]:
         SandboxError: it cannot be had; its message says what is missing.
         BenchError: a pod did not end well.
     """
+    async with one_real_node(folder, latency="none") as (box, hands, node):
+        await hands.send_all(("POST", CLAIMS, _claim(number)) for number in range(COUNT))
+        async with Eye(hands, ATTACHMENTS, is_gone) as detached:
+            new = await _run(hands, node, is_new=True)
+            await detached.wait_for(COUNT, _PATIENCE_S)
+        box.crew.check()
+        return new, await _run(hands, node, is_new=False)
+
+
+@asynccontextmanager
+async def one_real_node(
+    folder: Path, *, latency: str
+) -> AsyncIterator[tuple[Sandbox, Hands, RealNode]]:
+    """A sandbox with one node, which is real, and a class that waits for the first pod."""
     started = Sandbox.start(
         nodes=0,
         zones=1,
-        latency="none",
+        latency=latency,
         throttle="none",
         folder=folder,
         snapshots=False,
@@ -59,12 +75,7 @@ async def measure(folder: Path) -> tuple[Pods, ...]:
     async with started as box, Hands(box.plane) as hands:
         (node,) = box.real_nodes
         await hands.send("POST", CLASSES, _class())
-        await hands.send_all(("POST", CLAIMS, _claim(number)) for number in range(COUNT))
-        async with Eye(hands, ATTACHMENTS, is_gone) as detached:
-            new = await _run(hands, node, is_new=True)
-            await detached.wait_for(COUNT, _PATIENCE_S)
-        box.crew.check()
-        return new, await _run(hands, node, is_new=False)
+        yield box, hands, node
 
 
 async def _run(hands: Hands, node: RealNode, *, is_new: bool) -> Pods:

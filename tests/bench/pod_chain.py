@@ -6,22 +6,20 @@ A real scheduler, controller manager, kubelet and containerd, EC2 as slow as AWS
 import asyncio
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 
-from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox.real_node import file_pods, requirements
 from provisioner.sandbox.real_node.image import POD_IMAGE
 from provisioner.sandbox.real_node.node import PLUGIN, RealNode
 from provisioner.sandbox.strict_ec2.world import REAL_DELAYS
-from provisioner.sandbox.up import Sandbox
 from tests.bench import node_numbers
-from tests.bench.hands import Hands
-from tests.bench.phases import ATTACHMENTS, CLAIMS, CLASS, CLASSES, claim
+from tests.bench.hands import BenchError, Hands
+from tests.bench.node_pods import one_real_node
+from tests.bench.phases import ATTACHMENTS, CLAIMS, claim
 from tests.bench.webhook_numbers import percentile
 
 COUNT = 20
@@ -131,10 +129,14 @@ class _Watches:
 
     async def until_it_runs(self) -> None:
         """Wait until a pod's container runs."""
-        async with asyncio.timeout(_PATIENCE_S):
-            while not self.at_s.keys() >= _REACHED.keys():
-                self._news.clear()
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                while not self.at_s.keys() >= _REACHED.keys():
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError as late:
+            lacking = ", ".join(_REACHED.keys() - self.at_s.keys())
+            raise BenchError(f"not in {_PATIENCE_S:.0f} s: {lacking}") from late
 
     async def until_all_are_gone(self) -> None:
         """Wait until claim and VolumeAttachment are deleted."""
@@ -160,23 +162,13 @@ async def measure(folder: Path) -> Chain:
     """Run the pods on a real node of its own."""
     if why := requirements.missing():
         return Chain(why_none=why)
-    sandbox = Sandbox.start(
-        nodes=0,
-        zones=1,
-        latency="real",
-        throttle="none",
-        folder=folder,
-        snapshots=False,
-        real_nodes=1,
-    )
     chain = Chain({what: [] for what in _WORKS})
-    async with AsyncExitStack() as stack:
-        box = await stack.enter_async_context(sandbox)
-        hands = await stack.enter_async_context(Hands(box.plane))
-        await hands.send("POST", CLASSES, _class())
-        watches = await stack.enter_async_context(_Watches(hands))
+    async with (
+        one_real_node(folder, latency="real") as (box, hands, node),
+        _Watches(hands) as watches,
+    ):
         for number in range(COUNT):
-            await _one(hands, watches, box.real_nodes[0], number, chain)
+            await _one(hands, watches, node, number, chain)
         box.crew.check()
     return chain
 
@@ -227,15 +219,6 @@ def _row(what: str, whose: str, seconds: list[float]) -> list[str]:
         f"{percentile(seconds, 0.99):.2f}",
         own,
     ]
-
-
-def _class() -> dict[str, Any]:
-    return {
-        "metadata": {"name": CLASS},
-        "provisioner": EBS_DRIVER,
-        "volumeBindingMode": "WaitForFirstConsumer",
-        "parameters": {"type": "gp3", "csi.storage.k8s.io/fstype": "ext4"},
-    }
 
 
 def _pod(number: int, node: str) -> dict[str, Any]:

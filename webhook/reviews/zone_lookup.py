@@ -115,7 +115,7 @@ class ZoneLookup:
         """
         truths: dict[str, Truth] = {}
         unknown = []
-        for each in volume_ids:
+        for each in dict.fromkeys(volume_ids):  # two persistent volumes may name one volume
             if (truth := self._known(each, existing=False)) is None:
                 unknown.append(each)
             else:
@@ -143,7 +143,7 @@ class ZoneLookup:
         if place is None:
             return Missing()
         if isinstance(place, StorageError):
-            return Doubt(_WHY.get(place.reason, _OTHERWISE))
+            return _doubt(place)
         return self._places.setdefault(place, place) if isinstance(place, Found) else place
 
     def seen(self, volume_id: str) -> str:
@@ -233,7 +233,7 @@ class ZoneLookup:
                 await asyncio.sleep(_AGAIN_S)
                 found = await self._coalescer.get(volume_id)
         except StorageError as error:
-            return Doubt(_WHY.get(error.reason, _OTHERWISE))
+            return _doubt(error)
         return self._remember(volume_id, found)
 
     def _remember(self, volume_id: str, found: Found | Doubt | None) -> Truth:
@@ -263,6 +263,10 @@ class ZoneLookup:
             raise
         self._silent_until_s = 0.0
         return {each: _place_of(volumes.get(each)) for each in volume_ids}
+
+
+def _doubt(error: StorageError) -> Doubt:
+    return Doubt(_WHY.get(error.reason, _OTHERWISE))
 
 
 def _place_of(volume: Volume | StorageError | None) -> _Place:

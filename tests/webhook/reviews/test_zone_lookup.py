@@ -95,7 +95,7 @@ def test_who_can_wait_asks_about_many_by_one_call_and_once_more_about_what_is_mi
 
     async def story(lookup: ZoneLookup, clock: Clock) -> Any:
         await lookup.zone("vol-0", deadline=clock() + 3)
-        return await lookup.zones([*ec2.zones, "vol-abc", "no volume's id"])
+        return await lookup.zones([*ec2.zones, "vol-1", "vol-abc", "no volume's id"])
 
     truths = told(ec2, story)
 
