@@ -95,6 +95,13 @@ class Metrics(SharedMetrics):
             "modifications_waiting",
             "Claims whose volume grows or changes only once EC2 allows another modification.",
         )
+        self.move_phase_seconds = self._gauge(
+            "move_phase_seconds",
+            "How long the VolumeMove that is in a phase longest has been in it, by phase and by how"
+            " its pods stop.",
+            "phase",
+            "consumers",
+        )
         self.extra_tags = self._counter(
             "extra_tags",
             "Existing volumes that lacked extra tags, by what was done with them.",

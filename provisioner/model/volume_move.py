@@ -128,6 +128,7 @@ HOLDING = frozenset(
         *(Phase.CHECKING, Phase.COPYING, Phase.SWAPPING),
     }
 )
+IN_PROGRESS = HOLDING | {Phase.WARMING, Phase.CLEANING, Phase.ABORTING}
 # From these, the claim still has its old volume whatever becomes of the move.
 ABORTABLE = frozenset(
     {

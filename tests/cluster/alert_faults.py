@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 from provisioner.model import tags
@@ -13,6 +14,7 @@ from provisioner.sandbox.real_node.node import KUBELET, PLUGIN, RealNode
 from tests.cluster import growing, real_pods
 from tests.cluster.cluster import PVS, Json, handle_of
 from tests.cluster.keepers import former, issued
+from tests.cluster.move_stories import MOVES
 from tests.cluster.place import Place
 from tests.cluster.prometheus import Prometheus
 from tests.cluster.replicas import Replica, WebhookReplica
@@ -21,6 +23,8 @@ REFUSED_KEY = "AKIAREFUSED"
 OLD_CERTIFICATE = "old-certificate"
 ATTACHED, DELETED = 5, 6
 """Claims whose volumes cannot be attached, and claims that are deleted."""
+MOVED = "moved"
+"""A claim that is to get another volume."""
 EVERY_S = 3.0
 
 
@@ -54,6 +58,11 @@ class World:
     def other_node(self) -> RealNode:
         """The node whose kubelet and plugin go away."""
         return real_pods.fleet_of(self.place.cluster.sandbox).nodes[1]
+
+
+def move_in(place: Place) -> str:
+    """The path of the VolumeMove that waits."""
+    return f"{MOVES}/namespaces/{place.name}/volumemoves/{MOVED}"
 
 
 Fault = Callable[[World], Awaitable[dict[str, str] | None]]
@@ -127,6 +136,40 @@ async def a_volume_was_modified_too_often(world: World) -> None:
     await growing.ask(world.place, "2Gi", name="twice")
     await growing.has_size(world.place, "2Gi", name="twice")
     await growing.ask(world.place, "3Gi", name="twice")
+
+
+async def a_move_is_not_permitted(world: World) -> dict[str, str]:
+    """A move needs a volume of a type that the role may not create; it has waited for 31 minutes."""
+    place = world.place
+    await place.cluster.fault(
+        *("CreateVolume", "error"),
+        match={"VolumeType": "gp2"},
+        n=1000,
+        code="UnauthorizedOperation",
+        message="You are not authorized to perform this operation.",
+        http_status=403,
+    )
+    name = await place.storage_class("gp2", parameters={"type": "gp2"})
+    path = move_in(place)
+    await place.api.create(
+        path.rpartition("/")[0],
+        {
+            "apiVersion": "ebs-provisioner.io/v1alpha1",
+            "kind": "VolumeMove",
+            "metadata": {"name": MOVED},
+            "spec": {"claimName": MOVED, "to": {"storageClassName": name}},
+        },
+    )
+
+    async def is_refused() -> bool:
+        status = (await place.api.get(path)).get("status", {})
+        return status.get("phase") == "Creating" and "PermissionDenied" in status["message"]
+
+    await place.cluster.until("a move that is refused its volume", is_refused)
+    since = datetime.now(UTC) - timedelta(minutes=31)
+    status = {"phaseSince": since.isoformat(timespec="seconds")}
+    await place.api.patch(f"{path}/status", {"status": status})
+    return {"phase": "Creating"}
 
 
 async def somebody_makes_a_volume_with_our_tags(world: World) -> None:
@@ -214,6 +257,7 @@ AT_ONCE: dict[str, Fault] = {
     "EBSAttachmentsFail": attaching_is_not_permitted,
     "EBSThrottled": somebody_uses_up_the_calls,
     "EBSModificationsWait": a_volume_was_modified_too_often,
+    "EBSVolumeMoveWaits": a_move_is_not_permitted,
     "EBSOrphansReported": somebody_makes_a_volume_with_our_tags,
     "EBSNodePluginNotRegistered": the_kubelet_is_gone_when_the_plugin_starts,
     "EBSVolumeUnreadable": a_volume_is_detached_by_force,

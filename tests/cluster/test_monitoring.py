@@ -20,7 +20,7 @@ import pytest
 import pytest_asyncio
 
 from provisioner.sandbox.installation import unregister_webhook
-from tests.cluster import dashboard, dashboard_picture, prometheus, real_pods
+from tests.cluster import dashboard, dashboard_picture, hands, prometheus, real_pods
 from tests.cluster.alert_faults import (
     AFTERWARDS,
     AT_ONCE,
@@ -28,14 +28,17 @@ from tests.cluster.alert_faults import (
     DELETED,
     FAULTS,
     LAST,
+    MOVED,
     OLD_CERTIFICATE,
     REFUSED_KEY,
     SLOW,
     Fault,
     World,
+    move_in,
 )
 from tests.cluster.background import Background
 from tests.cluster.cluster import Json, opened
+from tests.cluster.move_stories import moves_installed
 from tests.cluster.place import Place
 from tests.cluster.replicas import Replica, WebhookReplica, installed
 
@@ -83,7 +86,8 @@ class Watched:
 @contextlib.asynccontextmanager
 async def a_world(real: Background, folder: Path) -> AsyncIterator[World]:
     """A cluster with all of our programs, pods with volumes, and a Prometheus."""
-    async with opened(real, *SWEEPS) as cluster:
+    watched = opened(real, *SWEEPS, "--volume-moves")
+    async with watched as cluster, moves_installed(cluster.api):
         sandbox = await installed(real)
         place = Place(cluster, "monitored")
         await cluster.api.create("/api/v1/namespaces", {"metadata": {"name": place.name}})
@@ -105,6 +109,7 @@ async def a_world(real: Background, folder: Path) -> AsyncIterator[World]:
                         await work(world)
                         yield world
                 finally:
+                    await hands.remove(cluster.api, move_in(place))
                     await nameless.kill()
                     await old.kill()
                     await unregister_webhook(sandbox.plane)
@@ -117,10 +122,12 @@ async def work(world: World) -> None:
         await real_pods.a_claim(place, name, "xfs")
         await real_pods.start(place, name, "sleep 1000", {"/data": name})
     name = await place.storage_class()
+    await place.claim(name, MOVED)
     for number in range(LOAD + 1):
         await place.claim(name, f"load-{number}")
     for number in range(LOAD + 1):
         await place.bound(f"load-{number}")
+    await place.bound(MOVED)
     await place.api.delete(f"{place.claims}/load-{LOAD}")
     for each in (world.grows, world.torn):
         await real_pods.is_running(place, each)

@@ -24,6 +24,7 @@ promtool = pytest.mark.skipif(
 
 FAILURES = "ebs_provisioner_flow_failures_total"
 EXPIRY = "ebs_webhook_certificate_expiry_timestamp_seconds"
+MOVES = "ebs_provisioner_move_phase_seconds"
 REVIEWS = "ebs_webhook_reviews_total"
 FAILED_OPEN = "apiserver_admission_webhook_fail_open_count"
 # Alert: series at one sample a minute, from the start on, with which it fires; the time at which it
@@ -71,6 +72,16 @@ CASES: dict[str, tuple[Json, str, str, Json]] = {
         "359m",
         "361m",
         {"ebs_provisioner_modifications_waiting": "2x300 0x100"},
+    ),
+    "EBSVolumeMoveWaits": (
+        {f'{MOVES}{{phase="Held",consumers="Restart"}}': "0+60x60"},
+        "30m",
+        "31m",
+        # One that waits for its user, and a large snapshot.
+        {
+            f'{MOVES}{{phase="Held",consumers="Wait"}}': "0+60x60",
+            f'{MOVES}{{phase="Snapshotting",consumers="Restart"}}': "0+60x60",
+        },
     ),
     "EBSOrphansReported": (
         {'ebs_provisioner_orphans_reported{pod="a"}': "0x30 2x30"},

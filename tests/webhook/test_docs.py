@@ -61,6 +61,7 @@ def test_what_only_the_controller_measures_is_not_exported():
         "ebs_provisioner_in_transition",
         "ebs_provisioner_leader",
         "ebs_provisioner_modifications_waiting",
+        "ebs_provisioner_move_phase_seconds",
         "ebs_provisioner_orphans",
         "ebs_provisioner_orphans_reported",
         "ebs_provisioner_zone_refuses",

@@ -8,6 +8,7 @@ move, stops pods, or takes the claim one step away from its old volume is read f
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import assert_never
 
 import structlog
@@ -24,7 +25,7 @@ from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.creation import MoveVolumes, grown, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.going_back.flow import GoingBack
-from provisioner.controller.moving.pace import LOOK_AGAIN_S, phase_age_s
+from provisioner.controller.moving.pace import LOOK_AGAIN_S, longest_s, phase_age_s
 from provisioner.controller.moving.patience_rules import Patience
 from provisioner.controller.moving.planning import Planning
 from provisioner.controller.moving.pods import consumer_rules
@@ -46,6 +47,7 @@ from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
+from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
@@ -54,7 +56,7 @@ from provisioner.model.ebs_snapshot import SnapshotState
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason, StorageError
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
-from provisioner.model.volume_move import ABORTABLE, Phase, VolumeMove
+from provisioner.model.volume_move import ABORTABLE, IN_PROGRESS, Phase, StopPolicy, VolumeMove
 
 _SLOWEST_S = 60.0
 # A move that starts goes through these phases at a stretch, with few others beside it: so the first
@@ -104,6 +106,7 @@ class Mover:
             going_back=self._going_back,
         )
         self._passes = self._by_phase()
+        self._show_ages(services.metrics)
 
     def _by_phase(self) -> Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]]:
         return {
@@ -122,6 +125,17 @@ class Mover:
             Phase.ABORTING: self._ending.undo,
             Phase.ABORTED: self._ending.release,
         }
+
+    def _show_ages(self, metrics: Metrics) -> None:
+        for phase in IN_PROGRESS:
+            for policy in StopPolicy:
+                metrics.move_phase_seconds.labels(phase.value, policy.value).set_function(
+                    partial(self._longest_s, phase, policy)
+                )
+
+    def _longest_s(self, phase: Phase, policy: StopPolicy) -> float:
+        ours = filter(self._is_ours, self._caches.moves.values())
+        return longest_s(ours, phase, policy)
 
     def subscribe(self) -> None:
         """Queue moves when they change, or their claims do, and once volumes are detached."""

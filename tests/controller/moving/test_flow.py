@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -16,6 +17,7 @@ from provisioner.controller.moving.flow import _MOST_STARTING, Mover
 from provisioner.controller.moving.patience_rules import undone
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.pods.consumer_rules import GiveUp
+from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
@@ -548,3 +550,33 @@ def test_moves_that_go_together_do_not_wait_for_each_others_next_look(
     mover._changed(before, after)
 
     assert called == woken
+
+
+def test_a_phase_is_as_old_as_the_move_that_is_in_it_longest():
+    mover, _ = a_mover(None)
+    move = a_done_move(keeps=False)
+
+    def held(minutes: float, driver: str = DRIVER) -> VolumeMove:
+        since = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
+        kept = structs.replace(move.source, driver=driver)
+        told = structs.replace(move.told, phase="Held", phase_since=since, source=kept)
+        return structs.replace(move, status=told)
+
+    others = held(90, driver="ebs.example.com")
+    there = [held(5), held(20), others, in_phase(move, "Done")]
+    mover._caches = SimpleNamespace(  # type: ignore[assignment]
+        moves=SimpleNamespace(values=lambda: there)
+    )
+    metrics = Metrics()
+
+    mover._show_ages(metrics)
+
+    def shown(phase: str, consumers: str) -> float | None:
+        return metrics.registry.get_sample_value(
+            "ebs_provisioner_move_phase_seconds", {"phase": phase, "consumers": consumers}
+        )
+
+    assert shown("Held", "Wait") == pytest.approx(20 * 60, abs=60)
+    assert shown("Held", "Restart") == 0
+    assert shown("Swapping", "Wait") == 0
+    assert shown("Done", "Wait") is None
