@@ -1,7 +1,7 @@
 """Going through all objects of a large cluster without holding up the event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Iterator
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,3 +18,9 @@ async def in_slices(items: Collection[T], at_a_time: int = 2_000) -> AsyncIterat
         yield each
         if number % at_a_time == 0:
             await asyncio.sleep(0)
+
+
+async def between_slices(work: Iterator[None]) -> None:
+    """Do a piece of work that is cut into slices, with a pass of the event loop after each."""
+    for _ in work:
+        await asyncio.sleep(0)

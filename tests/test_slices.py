@@ -1,8 +1,9 @@
 """Going through many objects: all of them, while others on the loop go on."""
 
 import asyncio
+from collections.abc import Iterator
 
-from provisioner.slices import in_slices
+from provisioner.slices import between_slices, in_slices
 
 
 async def test_others_go_on_after_each_slice():
@@ -32,3 +33,21 @@ async def test_what_changes_meanwhile_is_neither_seen_nor_a_mistake():
         objects[4] = "d"
 
     assert seen == ["a", "b", "c"]
+
+
+async def test_others_go_on_between_two_slices_of_a_piece_of_work() -> None:
+    done: list[str] = []
+
+    def work() -> Iterator[None]:
+        for slice_ in ("first", "second"):
+            done.append(slice_)
+            yield
+
+    async def other() -> None:
+        done.append("other")
+
+    going_on = asyncio.ensure_future(other())
+    await between_slices(work())
+    await going_on
+
+    assert done == ["first", "other", "second"]

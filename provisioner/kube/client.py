@@ -28,6 +28,7 @@ from provisioner.kube.resources import Resource, T, whole
 from provisioner.kube.shared_reads import SharedReads
 from provisioner.kube.wire import Listing
 from provisioner.model.errors import KubeError, Outcome, Reason
+from provisioner.slices import between_slices
 
 PAGE_SIZE = 500
 USER_AGENT = "ebs-provisioner"  # also the field manager that the API server records
@@ -335,10 +336,11 @@ class KubeClient:
         path = resource.path(namespace=namespace)
         reader = wire.PageReader(resource, keep)
         while True:
-            token = reader.read(await self._send(attempt, "GET", path, query=query))
-            if most or not token:
-                return reader.listing(is_all=not token)
-            query["continue"] = token
+            page = await self._send(attempt, "GET", path, query=query)
+            await between_slices(reader.reading(page))
+            if most or not reader.token:
+                return reader.listing(is_all=not reader.token)
+            query["continue"] = reader.token
 
     async def create(
         self,

@@ -17,7 +17,7 @@ without trying a watch before. Where lists are slow, half of the time is free of
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from contextvars import Context
 from typing import Generic
@@ -33,6 +33,7 @@ from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import SharedMetrics
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.slices import between_slices
 from provisioner.tell_once import TellOnce
 
 # client-go asks for 5 to 10 minutes; spread so that kinds do not reconnect together.
@@ -125,7 +126,7 @@ class Informer(Generic[T]):
 
     async def introduce(self) -> None:
         """Tell those who were held back what is here; others on the loop go on meanwhile."""
-        await _in_slices(self._store.introducing())
+        await between_slices(self._store.introducing())
 
     @property
     def unreadable(self) -> Collection[str]:
@@ -307,7 +308,7 @@ class Informer(Generic[T]):
         asked, asked_at, began_s = self._asked, store.newest, clock.now_s()
         try:
             listing = await self._list()
-            await _in_slices(store.replacing(listing, asked_at))
+            await between_slices(store.replacing(listing, asked_at))
         finally:
             self._next_list_s = 2 * clock.now_s() - began_s
         self._metrics.relists.labels(kind).inc()
@@ -404,9 +405,3 @@ class Informer(Generic[T]):
         pause_s = _BACKOFF.jittered_s(self._failures, random.random())  # noqa: S311 -- no secret
         self._failures += 1
         return pause_s
-
-
-async def _in_slices(work: Iterator[None]) -> None:
-    """Do a piece of work with a pass of the event loop between its slices."""
-    for _ in work:
-        await asyncio.sleep(0)

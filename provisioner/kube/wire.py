@@ -1,7 +1,7 @@
 """Bytes of the API into structs: pages, lines of a watch, single objects, what is served."""
 
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, lru_cache
@@ -25,6 +25,7 @@ from provisioner.model.persistent_volume import CsiSource
 
 # etcd refuses objects above 1.5 MiB; a line that never ends must not fill the memory.
 MAX_LINE_BYTES = 32 * 2**20
+_SLICE = 100  # objects that are decoded before others may go on: up to 7 ms
 _LONGEST = 1024  # bytes; long values are hardly ever equal
 _encode = msgspec.json.Encoder().encode
 # Fields that tell an object from all others of its kind.
@@ -126,7 +127,11 @@ class Listing(Generic[T]):
 
 
 class PageReader(Generic[T]):
-    """Gathers a listing from its pages; each page's raw JSON goes once it was read."""
+    """Gathers a listing from its pages; each page's raw JSON goes once it was read.
+
+    Attributes:
+        token: asks for the next page; "" after the last.
+    """
 
     def __init__(self, resource: Resource[T], keep: Callable[[T], Any] = whole) -> None:
         self._resource = resource
@@ -134,22 +139,27 @@ class PageReader(Generic[T]):
         self._items: list[T] = []
         self._unreadable: list[str] = []
         self._resource_version = ""
+        self.token = ""
 
-    def read(self, data: bytes) -> str:
+    def read(self, data: bytes) -> None:
         """Take one page.
-
-        Returns:
-            The token that asks for the next page, "" after the last.
 
         Raises:
             KubeError: UNREADABLE when the page is no list at all.
         """
+        for _ in self.reading(data):
+            pass
+
+    def reading(self, data: bytes) -> Iterator[None]:
+        """``read``, a slice of objects at a time: a whole page of 500 takes up to 35 ms."""
         plural = self._resource.plural
         try:
             page = depth.decode(_PAGE, data)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             raise KubeError(Reason.UNREADABLE, f"cannot read a list of {plural}: {exc}") from exc
-        for raw in page.items or ():
+        for number, raw in enumerate(page.items or (), 1):
+            if number % _SLICE == 0:
+                yield
             try:
                 kept = self._keep(decode_object(self._resource, raw))
             except KubeError as exc:
@@ -159,7 +169,7 @@ class PageReader(Generic[T]):
                 if kept is not None:
                     self._items.append(kept)
         self._resource_version = page.metadata.resource_version
-        return page.metadata.token
+        self.token = page.metadata.token
 
     def listing(self, *, is_all: bool = True) -> Listing[T]:
         """What was gathered."""

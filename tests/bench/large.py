@@ -53,6 +53,7 @@ from provisioner.metrics import Metrics
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.node_affinity import region_of
 from provisioner.model.volume import Volume
+from provisioner.slices import between_slices
 from tests.bench import large_pages, standing
 from tests.bench.large_pages import PAGE
 from tests.bench.processes import memory_mib
@@ -111,7 +112,7 @@ class Cluster:
             return Listing([], str(self.version), is_all=False)
         reader = wire.PageReader(resource, keep)
         async for page in large_pages.read(resource.plural, self.standing):
-            reader.read(page)
+            await between_slices(reader.reading(page))
         return reader.listing()
 
     async def watch(
