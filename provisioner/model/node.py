@@ -6,6 +6,7 @@ import msgspec
 
 from provisioner.model.meta import KubeObject, ObjectMeta
 from provisioner.model.taint import CORDONED, Taint
+from provisioner.model.zone import Place, place_of
 
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 _READY = "Ready"
@@ -127,3 +128,10 @@ class CsiNode(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
             if driver.name == name:
                 return driver
         return None
+
+
+def registered_place(node: Node | None, csi_node: CsiNode | None, driver: str) -> Place | None:
+    """Where volumes for a node have to be; None without its zone, or without the driver on it."""
+    if node is None or csi_node is None or csi_node.driver(driver) is None:
+        return None
+    return place_of(node.labels)

@@ -185,7 +185,7 @@ class Planning:
             class_name=class_name,
             storage_class=storage_class,
             read_class=_read(storage_class) if storage_class is not None else None,
-            zones={place.zone for place in self._caches.registered_places()},
+            zones={place.zone for place in self._caches.registered.places},
             others=self._caches.moves.keyed("claim", move.claim_key),
             consumers=await self._consumers.look(pods),
             namesakes={each.name for each in named} - {name} if volume_id else (),

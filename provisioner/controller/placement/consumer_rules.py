@@ -10,17 +10,21 @@ TaintToleration, VolumeBinding.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.placement import zone_rules
 from provisioner.model.claim import Claim
-from provisioner.model.node import CsiNode, Node
+from provisioner.model.node import Node
 from provisioner.model.node_affinity import matches
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.pod import Pod
+from provisioner.model.storage_class import StorageClass
 from provisioner.model.taint import keeps_away
-from provisioner.model.zone import Place, allow_node, zone_of
+from provisioner.model.zone import Place, TopologyTerm, allow_node, zone_of
 
 InCreation = frozenset[Place]
+Topology = bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,23 +93,35 @@ def is_surely_beside(sibling: Claim, claim: Claim, place: Place) -> bool:
     return sibling.selected_node == claim.selected_node
 
 
+def topology_of(read_class: ReadClass) -> Topology:
+    """What classes have in common of which the same nodes are eligible."""
+    terms = read_class.allowed_topologies
+    return msgspec.json.encode((terms, _terms_for_scheduler(read_class.storage_class)))
+
+
+def _terms_for_scheduler(storage_class: StorageClass) -> Sequence[TopologyTerm]:
+    return (storage_class.allowed_topologies or ()) if storage_class.waits_for_consumer else ()
+
+
 def eligible_nodes(
-    read_class: ReadClass, driver: str, nodes: Iterable[tuple[Node, CsiNode | None]]
+    read_class: ReadClass, nodes: Iterable[tuple[Node, Place | None]]
 ) -> tuple[EligibleNode, ...]:
-    """The nodes, sorted by name, on which the driver is and whose place the class allows.
+    """The nodes, sorted by name, whose place the class allows.
 
     For a class that waits for the first consumer, only those that the scheduler would take: it
     looks at the labels alone.
+
+    Args:
+        read_class: the class.
+        nodes: each with its place; None if the driver is not registered on it.
     """
-    of_class = read_class.storage_class
-    terms = (of_class.allowed_topologies or ()) if of_class.waits_for_consumer else ()
+    terms = _terms_for_scheduler(read_class.storage_class)
     found = []
-    for node, csi_node in nodes:
-        where = zone_rules.for_selected_node(read_class, driver, node.name, node, csi_node)
-        if node.deleting or not allow_node(terms, node.labels):
+    for node, place in nodes:
+        if place is None or node.deleting or not allow_node(terms, node.labels):
             continue
-        if isinstance(where, Place):
-            found.append(EligibleNode(node, where))
+        if zone_rules.kept_out(read_class, node.name, node.labels, place.zone) is None:
+            found.append(EligibleNode(node, place))
     return tuple(sorted(found, key=lambda each: each.node.name))
 
 

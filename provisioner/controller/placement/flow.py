@@ -230,7 +230,7 @@ class ZoneChoice:
     async def _for_any_node(self, claim: Claim, read_class: ReadClass) -> _Found:
         names = await self._names(read_class)
         sibling_volumes = await self._sibling_volumes(claim)
-        found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
+        found = zone_rules.candidates(read_class, self._caches.registered.places, names)
         if isinstance(found, zone_rules.NoZone):
             return found
         consumers = self._waiting_pods.consumers(claim, sibling_volumes)
@@ -302,7 +302,7 @@ class ZoneChoice:
         refusals = self.refused_places.of(claim.uid)
         if given is None:
             names = await self._names(read_class)
-            found = zone_rules.candidates(read_class, self._caches.registered_places(), names)
+            found = zone_rules.candidates(read_class, self._caches.registered.places, names)
             return clone_rules.at_once(read_class, cloned.place, found, refusals)
         node, where = await self._place_for(read_class, given.name)
         if node is None or isinstance(where, zone_rules.NoZone):

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.source_rules import of_claim
 from provisioner.controller.placement import consumer_rules as rules
-from provisioner.controller.placement.consumer_rules import Consumers, SiblingVolumes
+from provisioner.controller.placement.consumer_rules import Consumers, SiblingVolumes, Topology
 from provisioner.controller.shared.caches import Caches
 from provisioner.ec2.lookups import VolumeReads
 from provisioner.kube.client import KubeClient, find
@@ -15,6 +15,7 @@ from provisioner.model.claim import Claim
 from provisioner.model.data_source import Source
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PlacedVolume
+from provisioner.model.storage_class import StorageClass
 from provisioner.model.zone import Place
 
 
@@ -28,8 +29,10 @@ class WaitingPods:
         self._reads = reads
         self._caches = caches
         self._driver = driver
-        # Reading each of 10,000 nodes would cost each claim 0.1 s.
-        self._eligible: dict[str, _EligibleNodes] = {}
+        # By the topologies that classes allow: most have the same. Reading each of 10,000 nodes
+        # would cost each claim 0.1 s.
+        self._eligible: dict[Topology, _EligibleNodes] = {}
+        caches.classes.subscribe(self._class_changed)
         caches.nodes.subscribe(self._node_changed)
         caches.csi_nodes.subscribe(self._registration_changed)
 
@@ -91,12 +94,13 @@ class WaitingPods:
 
         Only nodes that have changed are judged again.
         """
-        known = self._eligible.get(read_class.name)
-        if known is None or known.read_class is not read_class:
-            known = self._eligible[read_class.name] = _EligibleNodes(read_class)
+        topology = rules.topology_of(read_class)
+        known = self._eligible.get(topology)
+        if known is None:
+            known = self._eligible[topology] = _EligibleNodes(read_class)
             known.changed.update(node.name for node in self._caches.nodes.values())
         if known.changed:
-            known.update(self._driver, self._caches)
+            known.update(self._caches)
         return known.found
 
     def _cloned_id(self, claim: Claim) -> str:
@@ -116,6 +120,10 @@ class WaitingPods:
         siblings = self.siblings(claim)
         return {each.key: each.spec.volume_name for each in siblings if each.spec.volume_name}
 
+    def _class_changed(self, old: StorageClass | None, _: StorageClass | None) -> None:
+        if old is not None:  # no class may have its topologies any more
+            self._eligible.clear()
+
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         if old is None or new is None or _told(old) != _told(new):
             self._changed(old, new)
@@ -133,17 +141,17 @@ class WaitingPods:
 
 @dataclass(slots=True)
 class _EligibleNodes:
-    """What is known of the nodes, of one revision of a class."""
+    """What is known of the nodes; ``read_class``: any that allows these topologies."""
 
     read_class: ReadClass
     found: tuple[rules.EligibleNode, ...] = ()
     changed: set[str] = field(default_factory=set)
 
-    def update(self, driver: str, caches: Caches) -> None:
+    def update(self, caches: Caches) -> None:
         here = [node for name in self.changed if (node := caches.nodes.get(name)) is not None]
-        nodes = [(node, caches.csi_nodes.get(node.name)) for node in here]
+        nodes = [(node, caches.registered.place(node.name)) for node in here]
         kept = [each for each in self.found if each.node.name not in self.changed]
-        changed = rules.eligible_nodes(self.read_class, driver, nodes)
+        changed = rules.eligible_nodes(self.read_class, nodes)
         self.found = tuple(sorted((*kept, *changed), key=lambda each: each.node.name))
         self.changed.clear()
 

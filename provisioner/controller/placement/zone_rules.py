@@ -113,26 +113,28 @@ def for_selected_node(
             f"node {node_name!r} has no label {zones.ZONE_LABEL}; the cloud controller or the "
             "node plugin sets it",
         )
-    wrong = _is_kept_out(read_class, node_name, node.labels, place.zone)
+    wrong = kept_out(read_class, node_name, node.labels, place.zone)
     return place if wrong is None else wrong
 
 
-def _is_kept_out(
+def kept_out(
     read_class: ReadClass, node_name: str, labels: Mapping[str, str], zone: str
 ) -> NoZone | None:
-    """Whether the class keeps volumes out of the node's place; the scheduler has looked, too.
+    """Why the class keeps volumes out of the node's place, if so; the scheduler has looked, too.
 
     The node's own labels tell which zone its zone id is, so EC2 need not be asked.
     """
+    terms = read_class.allowed_topologies
+    if not terms:
+        return None
     zone_id = labels.get(zones.ZONE_ID_KEY)
     names = {zone_id: zone} if zone_id else None
-    terms = read_class.allowed_topologies
     fitting = [t for t in terms if _holds(zones.zones_of_term(t, names), zone)]
     what = f"node {node_name!r} is in zone {zone}, but class {read_class.name!r} allows only"
-    if terms and not fitting:
+    if not fitting:
         named = {zone for t in terms for zone in zones.zones_of_term(t) or ()}
         return NoZone(Reason.NO_ZONE, f"{what} {_listed(named | zones.zone_ids(terms))}")
-    if terms and not any(_is_on(zones.outpost_of_term(t), labels) for t in fitting):
+    if not any(_is_on(zones.outpost_of_term(t), labels) for t in fitting):
         asked = [key for t in fitting for key in zones.outpost_of_term(t)]
         return NoZone(
             Reason.NO_ZONE,

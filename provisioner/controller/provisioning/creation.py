@@ -71,7 +71,7 @@ def of_claims(services: Services, identity: str) -> Objects:
         return claim is None or claim.deleting
 
     def body(plan: Plan, volume: Volume) -> Mapping[str, Any]:
-        region = caches.have_region_label(volume.zone)
+        region = caches.registered.have_region_label(volume.zone)
         return pv_manifest.manifest(
             plan, volume, driver=driver, identity=identity, labels_region=region
         )

@@ -8,6 +8,7 @@ from typing import Any
 import structlog
 
 from provisioner import clock
+from provisioner.controller.shared.registered_nodes import RegisteredNodes
 from provisioner.kube import wire
 from provisioner.kube.client import KubeClient, find
 from provisioner.kube.informer import Informer
@@ -35,7 +36,6 @@ from provisioner.model.claim import Claim
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.node import CsiNode, Node
-from provisioner.model.node_affinity import REGION_LABEL, region_of
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.pod import Pod, using_claims
 from provisioner.model.storage_class import StorageClass, VolumeAttributesClass
@@ -46,7 +46,6 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
-from provisioner.model.zone import Place, place_of
 from provisioner.tell_once import TellOnce
 
 _DISCOVER_AGAIN_S = 2.0
@@ -122,6 +121,7 @@ class Caches:
     ``persistent_volume``, ``node`` and recorded ``volume``, pods by ``claim``, contents by
     ``snapshot_uid``, ``snapshot``, ``volume`` and ``class``, moves by ``uid`` and ``claim``. Of
     pods there are only those that are pending and use claims; moves only if it ``follows_moves``.
+    ``registered``: where the nodes with the driver are.
 
     A kind that is not served at first is discovered later, at a steady pace, and followed from then
     on; its subscribers see all its objects as new.
@@ -161,11 +161,7 @@ class Caches:
         self._first: tuple[Informer[Any], ...] = ()
         self._discovered = asyncio.Event()
         self._told = TellOnce()  # why it is not known which kinds are served
-        # Needed for every claim with Immediate binding, and hardly ever changed.
-        self._places: frozenset[Place] | None = None
-        self._without_region: frozenset[str] = frozenset()  # zones; found with the places
-        self.nodes.subscribe(self._node_changed)
-        self.csi_nodes.subscribe(self._registration_changed)
+        self.registered = RegisteredNodes(self.nodes, self.csi_nodes, driver)
 
     def _followed(self, without: Collection[Resource[Any]]) -> dict[Resource[Any], Informer[Any]]:
         """The informers by kind, each told what to do after a restore of etcd."""
@@ -417,44 +413,6 @@ class Caches:
     async def snapshot_class(self, name: str) -> VolumeSnapshotClass | None:
         """A snapshot class; None only when the API server has none of that name."""
         return self.snapshot_classes.get(name) or await self._find(SNAPSHOT_CLASSES, name)
-
-    def registered_places(self) -> frozenset[Place]:
-        """Where the nodes are on which the driver is registered: zones, and Outposts in them."""
-        if self._places is None:
-            self._places = self._registered_places()
-        return self._places
-
-    def have_region_label(self, zone: str) -> bool:
-        """Whether the driver runs on nodes of a zone, and all of these carry their Region."""
-        return any(place.zone == zone for place in self.registered_places()) and (
-            zone not in self._without_region
-        )
-
-    def _registered_places(self) -> frozenset[Place]:
-        found = set()
-        without_region = set()
-        for csi_node in self.csi_nodes.values():
-            node = self.nodes.get(csi_node.name)
-            if node is not None and csi_node.driver(self._driver) is not None:
-                place = place_of(node.labels)
-                found.add(place)
-                if place is not None and node.labels.get(REGION_LABEL) != region_of(place.zone):
-                    without_region.add(place.zone)
-        self._without_region = frozenset(without_region)
-        return frozenset(place for place in found if place is not None)
-
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        before, after = (
-            (place_of(node.labels), node.labels.get(REGION_LABEL)) if node else None
-            for node in (old, new)
-        )
-        if before != after:
-            self._places = None
-
-    def _registration_changed(self, old: CsiNode | None, new: CsiNode | None) -> None:
-        before, after = (node and node.driver(self._driver) for node in (old, new))
-        if (before is None) is not (after is None):
-            self._places = None
 
     async def _find(self, resource: Resource[T], name: str, namespace: str = "") -> T | None:
         return await find(self._client, resource, name, namespace) if name else None

@@ -18,7 +18,7 @@ from provisioner.controller.placement.consumer_rules import (
 )
 from provisioner.model.claim import Claim
 from provisioner.model.names import PINNED_ZONE
-from provisioner.model.node import Node
+from provisioner.model.node import Node, registered_place
 from provisioner.model.pod import Pod
 from provisioner.model.zone import Place, place_of
 from tests.builders import DRIVER, VOLUME, a_claim, a_class, a_csi_node, a_node, a_term
@@ -121,18 +121,18 @@ def test_all_pods_need_a_node_there_if_not_the_same():
 
 def test_only_nodes_that_can_take_a_volume_of_the_class_come_into_question():
     read_class = read(a_class(waits=True, allowed=[a_term(zone=[A.zone, B.zone])]))
+    known = [
+        (a_node("node-2", zone=B.zone), a_csi_node("node-2")),
+        (a_node("node-1", zone=A.zone), a_csi_node("node-1")),
+        (a_node("not-allowed", zone=C.zone), a_csi_node("not-allowed")),
+        (a_node("no-driver", zone=A.zone), a_csi_node("no-driver", driver=None)),
+        (a_node("no-registration", zone=A.zone), None),
+        (a_node("no-zone", zone=None), a_csi_node("no-zone")),
+        (a_node("leaving", zone=A.zone, deleting=True), a_csi_node("leaving")),
+    ]
     found = eligible_nodes(
         read_class,
-        DRIVER,
-        [
-            (a_node("node-2", zone=B.zone), a_csi_node("node-2")),
-            (a_node("node-1", zone=A.zone), a_csi_node("node-1")),
-            (a_node("not-allowed", zone=C.zone), a_csi_node("not-allowed")),
-            (a_node("no-driver", zone=A.zone), a_csi_node("no-driver", driver=None)),
-            (a_node("no-registration", zone=A.zone), None),
-            (a_node("no-zone", zone=None), a_csi_node("no-zone")),
-            (a_node("leaving", zone=A.zone, deleting=True), a_csi_node("leaving")),
-        ],
+        [(node, registered_place(node, csi_node, DRIVER)) for node, csi_node in known],
     )
 
     assert [(each.node.name, each.place) for each in found] == [("node-1", A), ("node-2", B)]
@@ -170,9 +170,8 @@ def test_a_class_that_waits_takes_the_nodes_that_the_scheduler_would_take(allowe
         (a_node(f"node-{place.zone[-1]}", zone=place.zone, labels=labels[place]), place)
         for place in (A, B, C)
     ]
-    registered = [(node, a_csi_node(node.name)) for node, _ in known]
 
-    eligible = eligible_nodes(read(a_class(waits=True, allowed=allowed)), DRIVER, registered)
+    eligible = eligible_nodes(read(a_class(waits=True, allowed=allowed)), known)
 
     assert [each.node.name for each in eligible] == found
 
@@ -180,9 +179,9 @@ def test_a_class_that_waits_takes_the_nodes_that_the_scheduler_would_take(allowe
 def test_a_claim_that_binds_at_once_takes_nodes_whatever_other_labels_they_have():
     """The scheduler looks at the class only for claims that have no volume yet."""
     at_once = read(a_class(allowed=[a_term(zone=[A.zone, B.zone], os=["linux"])]))
-    registered = [(home_.node, a_csi_node(home_.node.name)) for home_ in nodes()]
+    registered = [(each.node, each.place) for each in nodes()]
 
-    assert [each.place for each in eligible_nodes(at_once, DRIVER, registered)] == [A, B]
+    assert [each.place for each in eligible_nodes(at_once, registered)] == [A, B]
 
 
 def test_a_volume_that_a_pod_names_itself_holds_it_where_its_handle_says():

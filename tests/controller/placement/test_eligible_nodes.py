@@ -77,13 +77,32 @@ def test_a_report_of_a_kubelet_and_other_drivers_have_no_node_looked_at_again():
     assert world.pods.eligible_nodes(CLASS) is first
 
 
-def test_each_revision_of_a_class_has_its_own():
+def test_classes_that_allow_other_topologies_have_other_nodes():
     world = World()
     assert world.eligible_nodes() == [("node-1", A)]
 
     assert world.eligible_nodes(read(a_class(waits=True, allowed=[a_term(zone=[B])]))) == []
 
     assert world.eligible_nodes() == [("node-1", A)]
+
+
+def test_classes_that_allow_the_same_share_their_nodes():
+    world = World()
+    allowed = [a_term(zone=[A])]
+    first, other = (a_class(name, waits=True, allowed=allowed) for name in ("fast", "cheap"))
+
+    assert world.pods.eligible_nodes(read(first)) is world.pods.eligible_nodes(read(other))
+
+
+def test_nothing_is_kept_for_a_class_that_is_gone():
+    world = World()
+    classes = world.caches.classes._store
+    classes.apply(a_class(waits=True))
+    world.eligible_nodes()
+
+    classes.remove(CLASS.name, "")
+
+    assert world.pods._eligible == {}
 
 
 def test_after_a_change_only_the_changed_node_is_looked_at(monkeypatch: pytest.MonkeyPatch):
@@ -93,11 +112,12 @@ def test_after_a_change_only_the_changed_node_is_looked_at(monkeypatch: pytest.M
         world.csi_nodes.apply(a_csi_node(f"node-{n}"))
     looked_at: list[str] = []
 
-    def eligible_nodes(read_class: ReadClass, driver: str, nodes: Any) -> Any:
+    def eligible_nodes(read_class: ReadClass, nodes: Any) -> Any:
         looked_at.extend(node.name for node, _ in nodes)
-        return rules.eligible_nodes(read_class, driver, nodes)
+        return rules.eligible_nodes(read_class, nodes)
 
-    monkeypatch.setattr(waiting_pods, "rules", SimpleNamespace(eligible_nodes=eligible_nodes))
+    counting = SimpleNamespace(eligible_nodes=eligible_nodes, topology_of=rules.topology_of)
+    monkeypatch.setattr(waiting_pods, "rules", counting)
     assert len(world.eligible_nodes()) == 49
     looked_at.clear()
 

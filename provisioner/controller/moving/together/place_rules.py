@@ -8,7 +8,7 @@ from provisioner.classes import storage_class_rules
 from provisioner.controller.placement import consumer_rules
 from provisioner.controller.placement.consumer_rules import Consumers, EligibleNode
 from provisioner.model.meta import ObjectMeta
-from provisioner.model.node import CsiNode, Node
+from provisioner.model.node import CsiNode, Node, registered_place
 from provisioner.model.pod import Pod
 from provisioner.model.sentences import listed
 from provisioner.model.storage_class import StorageClass
@@ -26,8 +26,12 @@ def notes(
         zone: of the new volume.
         driver: which a node needs.
     """
-    there = [each for each in nodes if zone_of(each[0].labels) == zone]
-    eligible = consumer_rules.eligible_nodes(_any_class(driver), driver, there)
+    there = [
+        (node, registered_place(node, csi_node, driver))
+        for node, csi_node in nodes
+        if zone_of(node.labels) == zone
+    ]
+    eligible = consumer_rules.eligible_nodes(_any_class(driver), there)
     kept_away = [
         (pod.name, why)
         for pod in pods

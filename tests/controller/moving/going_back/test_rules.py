@@ -365,7 +365,7 @@ async def test_for_the_plan_the_other_claims_are_read_by_the_zone_of_the_kept_vo
         persistent_volumes=SimpleNamespace(keyed=lambda *_: []),
         moves=SimpleNamespace(keyed=lambda *_: []),
         nodes={},
-        registered_places=list,
+        registered=SimpleNamespace(places=[]),
         storage_class=none,
     )
     client = SimpleNamespace(list=listed, get=none)
