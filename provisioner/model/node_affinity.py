@@ -9,7 +9,7 @@ Source: Kubernetes 1.36 API reference, core/v1 NodeSelector; component-helpers n
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from provisioner.model.zone import ZONE_KEYS, ZONE_LABEL
@@ -82,7 +82,24 @@ def matches(terms: Iterable[Json], labels: Mapping[str, str], name: str) -> bool
     What the API server would not have stored (an unknown operator, a bound that is no number)
     matches nothing, as in the scheduler.
     """
-    return any(_matches(term, labels, name) for term in terms)
+    return matcher(terms)(labels, name)
+
+
+def matcher(terms: Iterable[Json]) -> Callable[[Mapping[str, str], str], bool]:
+    """``matches`` for many nodes: the terms are read once."""
+    read = [(expressions_of(term), _fields_of(term)) for term in terms]
+
+    def is_matched(labels: Mapping[str, str], name: str) -> bool:
+        for expressions, fields in read:
+            if not expressions and not fields:
+                continue
+            if all(_holds(each, labels) for each in expressions) and (
+                not fields or all(_holds(each, _fields(name)) for each in fields)
+            ):
+                return True
+        return False
+
+    return is_matched
 
 
 def unmet(terms: Iterable[Json], labels: Mapping[str, str], name: str) -> str:
@@ -101,16 +118,6 @@ def _shown(expression: Json) -> str:
     values = ", ".join(map(str, _listed(expression.get("values"))))
     return " ".join(
         filter(None, map(str, (expression.get("key"), expression.get("operator"), values)))
-    )
-
-
-def _matches(term: Json, labels: Mapping[str, str], name: str) -> bool:
-    expressions = expressions_of(term)
-    fields = _fields_of(term)
-    if not expressions and not fields:
-        return False
-    return all(_holds(each, labels) for each in expressions) and all(
-        _holds(each, _fields(name)) for each in fields
     )
 
 
