@@ -109,10 +109,10 @@ async def a_world(real: Background, folder: Path) -> AsyncIterator[World]:
                         await work(world)
                         yield world
                 finally:
-                    await hands.remove(cluster.api, move_in(place))
                     await nameless.kill()
                     await old.kill()
                     await unregister_webhook(sandbox.plane)
+                    await hands.remove(cluster.api, move_in(place))
 
 
 async def work(world: World) -> None:

@@ -220,6 +220,14 @@ def test_a_certificate_that_is_not_served_is_told_of_too(tmp_path: Path):
 
 
 @promtool
+@pytest.mark.parametrize(("after", "is_stuck"), [("23h55m", False), ("24h5m", True)])
+def test_a_move_may_take_a_snapshot_for_a_day(after: str, tmp_path: Path, *, is_stuck: bool):
+    values = {f'{MOVES}{{phase="Snapshotting",consumers="Restart"}}': "0+60x1500"}
+
+    assert fires(tmp_path, "EBSVolumeMoveWaits", values, after) is is_stuck
+
+
+@promtool
 def test_no_controller_at_all_is_no_leader(tmp_path: Path):
     assert fires(tmp_path, "EBSNoLeader", {"up": "1x60"}, "6m")
 

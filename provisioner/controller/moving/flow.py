@@ -106,7 +106,7 @@ class Mover:
             going_back=self._going_back,
         )
         self._passes = self._by_phase()
-        self._show_ages(services.metrics)
+        self._metrics = services.metrics
 
     def _by_phase(self) -> Mapping[Phase, Callable[[VolumeMove], Awaitable[Next]]]:
         return {
@@ -134,11 +134,15 @@ class Mover:
                 )
 
     def _longest_s(self, phase: Phase, policy: StopPolicy) -> float:
-        ours = filter(self._is_ours, self._caches.moves.values())
-        return longest_s(ours, phase, policy)
+        return longest_s(filter(self._is_ours, self._caches.moves.keyed("phase", phase)), policy)
 
     def subscribe(self) -> None:
-        """Queue moves when they change, or their claims do, and once volumes are detached."""
+        """Queue moves when they change, or their claims do, and once volumes are detached.
+
+        From now on, metrics say how long moves are in their phases. A replica that does not lead
+        may be cut off, and know of none that has gone on.
+        """
+        self._show_ages(self._metrics)
         self._caches.moves.subscribe(self._changed)
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.attachments.subscribe(self._attachment_changed)

@@ -95,6 +95,7 @@ CONTENTS_BY: Mapping[str, Indexer[VolumeSnapshotContent]] = {
 MOVES_BY: Mapping[str, Indexer[VolumeMove]] = {
     "uid": lambda move: (move.uid,),
     "claim": lambda move: (move.claim_key,),
+    "phase": lambda move: (move.told.phase,),
 }
 PERSISTENT_VOLUMES_BY: Mapping[str, Indexer[PersistentVolume]] = {
     "volume": lambda each: filter(None, (each.named_volume,))
@@ -119,9 +120,9 @@ class Caches:
     The indexes: claims by ``uid``, ``class`` (those without a volume) and ``attributes_class``,
     persistent volumes by ``volume`` (under whichever driver they name it), attachments by
     ``persistent_volume``, ``node`` and recorded ``volume``, pods by ``claim``, contents by
-    ``snapshot_uid``, ``snapshot``, ``volume`` and ``class``, moves by ``uid`` and ``claim``. Of
-    pods there are only those that are pending and use claims; moves only if it ``follows_moves``.
-    ``registered``: where the nodes with the driver are.
+    ``snapshot_uid``, ``snapshot``, ``volume`` and ``class``, moves by ``uid``, ``claim`` and
+    ``phase``. Of pods there are only those that are pending and use claims; moves only if it
+    ``follows_moves``. ``registered``: where the nodes with the driver are.
 
     A kind that is not served at first is discovered later, at a steady pace, and followed from then
     on; its subscribers see all its objects as new.

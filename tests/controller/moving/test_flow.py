@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import pytest
@@ -17,6 +17,9 @@ from provisioner.controller.moving.flow import _MOST_STARTING, Mover
 from provisioner.controller.moving.patience_rules import undone
 from provisioner.controller.moving.phase_rules import Await, Undo
 from provisioner.controller.moving.pods.consumer_rules import GiveUp
+from provisioner.controller.shared.caches import MOVES_BY
+from provisioner.kube.informer import Informer
+from provisioner.kube.resources import VOLUME_MOVES
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
@@ -552,31 +555,55 @@ def test_moves_that_go_together_do_not_wait_for_each_others_next_look(
     assert called == woken
 
 
-def test_a_phase_is_as_old_as_the_move_that_is_in_it_longest():
+def ages(*moves: VolumeMove) -> Callable[..., float | None]:
+    """What the metric says of a phase and a policy."""
     mover, _ = a_mover(None)
-    move = a_done_move(keeps=False)
-
-    def held(minutes: float, driver: str = DRIVER) -> VolumeMove:
-        since = (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat()
-        kept = structs.replace(move.source, driver=driver)
-        told = structs.replace(move.told, phase="Held", phase_since=since, source=kept)
-        return structs.replace(move, status=told)
-
-    others = held(90, driver="ebs.example.com")
-    there = [held(5), held(20), others, in_phase(move, "Done")]
-    mover._caches = SimpleNamespace(  # type: ignore[assignment]
-        moves=SimpleNamespace(values=lambda: there)
-    )
+    informer = Informer(Mock(), VOLUME_MOVES, Metrics(), indexers=MOVES_BY)
+    for move in moves:
+        informer._store.apply(move)
+    mover._caches = SimpleNamespace(moves=informer)  # type: ignore[assignment]
     metrics = Metrics()
-
     mover._show_ages(metrics)
 
-    def shown(phase: str, consumers: str) -> float | None:
-        return metrics.registry.get_sample_value(
-            "ebs_provisioner_move_phase_seconds", {"phase": phase, "consumers": consumers}
-        )
+    def shown(phase: str, consumers: str = "Wait") -> float | None:
+        labels = {"phase": phase, "consumers": consumers}
+        return metrics.registry.get_sample_value("ebs_provisioner_move_phase_seconds", labels)
 
-    assert shown("Held", "Wait") == pytest.approx(20 * 60, abs=60)
+    return shown
+
+
+def in_for(phase: str, minutes: float, *, driver: str = DRIVER, **status: Any) -> VolumeMove:
+    move, since = a_done_move(keeps=False), datetime.now(UTC) - timedelta(minutes=minutes)
+    source = structs.replace(move.source, driver=driver)
+    told = {"phase": phase, "phase_since": since.isoformat(), "source": source} | status
+    meta = structs.replace(move.metadata, name=f"{phase}-{minutes}")
+    return structs.replace(move, metadata=meta, status=structs.replace(move.told, **told))
+
+
+def test_a_phase_is_as_old_as_the_move_that_is_in_it_longest():
+    shown = ages(
+        in_for("Held", 5), in_for("Held", 20), in_for("Held", 90, driver="other"), in_for("Done", 9)
+    )
+
+    assert shown("Held") == pytest.approx(20 * 60, abs=60)
     assert shown("Held", "Restart") == 0
-    assert shown("Swapping", "Wait") == 0
-    assert shown("Done", "Wait") is None
+    assert shown("Swapping") == 0
+    assert shown("Done") is None
+
+
+def test_a_move_that_waits_for_those_that_it_is_moved_with_does_not_count():
+    shown = ages(in_for("Creating", 60, ready=True), in_for("Swapping", 40, ready=True))
+
+    assert shown("Creating") == 0
+    assert shown("Swapping") == pytest.approx(40 * 60, abs=60)
+
+
+@pytest.mark.parametrize("since", ["", "yesterday", "2026-11-29", "2026-11-29T10:00:00"])
+def test_a_move_without_a_time_is_as_old_as_can_be(since: str):
+    assert ages(in_for("Held", 5, phase_since=since))("Held") == float("inf")
+
+
+def test_a_move_of_the_future_or_in_a_phase_of_a_later_release_spoils_no_metric():
+    shown = ages(in_for("Held", -60), in_for("Levitating", 60))
+
+    assert shown("Held") == 0
