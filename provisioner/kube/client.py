@@ -336,8 +336,10 @@ class KubeClient:
         path = resource.path(namespace=namespace)
         reader = wire.PageReader(resource, keep)
         while True:
-            page = await self._send(attempt, "GET", path, query=query)
-            await between_slices(reader.reading(page))
+            # Without a name for the page, so that it is gone when the next one comes.
+            await between_slices(
+                reader.reading(await self._send(attempt, "GET", path, query=query))
+            )
             if most or not reader.token:
                 return reader.listing(is_all=not reader.token)
             query["continue"] = reader.token

@@ -4,9 +4,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 import aiohttp
+import msgspec
 import pytest
 
 from provisioner.kube import client as client_module
+from provisioner.kube import wire
 from provisioner.kube.client import KubeClient, Patch
 from provisioner.kube.resources import ATTACHMENTS, CLAIMS, PERSISTENT_VOLUMES, key_of
 from provisioner.model.errors import KubeError, Outcome, Reason
@@ -83,6 +85,20 @@ async def test_lists_page_by_page(
     pages = [{"limit": "2"}, {"limit": "2", "continue": "more"}]
     assert [seen.query for seen in server.requests] == pages
     assert found.is_all
+
+
+def test_a_page_is_decoded_in_slices_that_leave_nothing_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(wire, "_SLICE", 2)
+    reader = wire.PageReader(PERSISTENT_VOLUMES)
+    names = ("a", "b", "c", "d", "e")
+    page = msgspec.json.encode({"items": [an_object(name) for name in names]})
+
+    slices = list(reader.reading(page))
+
+    assert len(slices) == len(names) // 2
+    assert [pv.name for pv in reader.listing().items] == list(names)
 
 
 async def test_the_first_objects_only_are_no_whole_list(
