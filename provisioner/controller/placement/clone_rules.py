@@ -151,7 +151,7 @@ def _followed(what: str, source: Place, consumers: Consumers) -> Moved | NoZone:
 
 
 def _why_not(consumers: Consumers, source: Place) -> str:
-    found = {each.place for each in consumers.eligible_nodes}
+    found = {*consumers.eligible_nodes.places}
     if source not in found:
         return f"no node in {source} has the driver and is allowed by the class"
     return why_no_place(consumers, found - {source})

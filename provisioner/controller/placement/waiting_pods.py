@@ -7,6 +7,7 @@ from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.claims.source_rules import of_claim
 from provisioner.controller.placement import consumer_rules as rules
 from provisioner.controller.placement.consumer_rules import Consumers, SiblingVolumes, Topology
+from provisioner.controller.placement.eligible_node_rules import NO_NODES, EligibleNodes
 from provisioner.controller.shared.caches import Caches
 from provisioner.ec2.lookups import VolumeReads
 from provisioner.kube.client import KubeClient, find
@@ -81,16 +82,15 @@ class WaitingPods:
     ) -> Consumers:
         """The pods that wait for a claim; with a class, also the nodes that they could run on."""
         made = frozenset(sibling_volumes.in_creation.values())
-        eligible_nodes = self.eligible_nodes(read_class) if read_class is not None else ()
         return Consumers(
             self._caches.pods_of(claim),
-            eligible_nodes,
+            self.eligible_nodes(read_class) if read_class is not None else NO_NODES,
             tuple(sibling_volumes.volumes.values()),
             made,
         )
 
-    def eligible_nodes(self, read_class: ReadClass) -> tuple[rules.EligibleNode, ...]:
-        """The nodes, sorted by name, that could take a volume of a class.
+    def eligible_nodes(self, read_class: ReadClass) -> EligibleNodes:
+        """The nodes that could take a volume of a class.
 
         Only nodes that have changed are judged again.
         """
@@ -120,8 +120,9 @@ class WaitingPods:
         siblings = self.siblings(claim)
         return {each.key: each.spec.volume_name for each in siblings if each.spec.volume_name}
 
-    def _class_changed(self, old: StorageClass | None, _: StorageClass | None) -> None:
-        if old is not None:  # no class may have its topologies any more
+    def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
+        """Forget all, as no class may have the old topologies any more."""
+        if old is not None and (new is None or old.allowed_topologies != new.allowed_topologies):
             self._eligible.clear()
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -144,15 +145,13 @@ class _EligibleNodes:
     """What is known of the nodes; ``read_class``: any that allows these topologies."""
 
     read_class: ReadClass
-    found: tuple[rules.EligibleNode, ...] = ()
+    found: EligibleNodes = NO_NODES
     changed: set[str] = field(default_factory=set)
 
     def update(self, caches: Caches) -> None:
         here = [node for name in self.changed if (node := caches.nodes.get(name)) is not None]
         nodes = [(node, caches.registered.place(node.name)) for node in here]
-        kept = [each for each in self.found if each.node.name not in self.changed]
-        changed = rules.eligible_nodes(self.read_class, nodes)
-        self.found = tuple(sorted((*kept, *changed), key=lambda each: each.node.name))
+        self.found = self.found.but(self.changed, rules.eligible_nodes(self.read_class, nodes))
         self.changed.clear()
 
 

@@ -159,7 +159,7 @@ def test_a_pod_that_is_on_its_node_cannot_follow():
             id="taint",
         ),
         pytest.param(
-            Consumers((POD,), tuple(h for h in nodes() if h.place != A)),
+            Consumers((POD,), nodes(B, C)),
             "no node in us-east-1a",
             id="no node",
         ),

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from provisioner.classes.storage_class_rules import read
 from provisioner.controller.placement.consumer_rules import (
     Consumers,
-    EligibleNode,
     SiblingVolumes,
     beside_siblings,
     eligible_nodes,
@@ -16,6 +15,7 @@ from provisioner.controller.placement.consumer_rules import (
     places,
     why_no_place,
 )
+from provisioner.controller.placement.eligible_node_rules import EligibleNode, EligibleNodes
 from provisioner.model.claim import Claim
 from provisioner.model.names import PINNED_ZONE
 from provisioner.model.node import Node, registered_place
@@ -45,12 +45,18 @@ def home(node: Node) -> EligibleNode:
     return EligibleNode(node, place)
 
 
-def nodes(**changed: Node) -> tuple[EligibleNode, ...]:
+def nodes(*places: Place, **changed: Node) -> EligibleNodes:
     """A node in each of three zones, ``a``, ``b`` and ``c``; some of them changed."""
     usual = {
-        place.zone[-1]: a_node(f"node-{place.zone[-1]}", zone=place.zone) for place in (A, B, C)
+        place.zone[-1]: a_node(f"node-{place.zone[-1]}", zone=place.zone)
+        for place in places or (A, B, C)
     }
-    return tuple(home(node) for node in (usual | changed).values())
+    return only(*(usual | changed).values())
+
+
+def only(*found: Node) -> EligibleNodes:
+    """These nodes, each where its labels say."""
+    return EligibleNodes(map(home, found))
 
 
 def in_b(**changes):
@@ -80,7 +86,7 @@ def test_without_a_pod_nothing_is_known():
     ids=["taint", "cordon", "selector", "nodeName", "affinity"],
 )
 def test_a_node_that_cannot_take_the_pod_is_none(pod, node):
-    consumers = Consumers((pod,), (home(node),))
+    consumers = Consumers((pod,), only(node))
 
     assert places(consumers) == {}
     assert "us-east-1b: " in why_no_place(consumers, ())
@@ -93,7 +99,7 @@ def test_a_node_that_the_pod_tolerates_and_asks_for_is_found():
     )
     node = tainted(labelled(in_b(), disk="ssd"), "gpu")
 
-    assert places(Consumers((pod,), (home(node),))) == {B: "node-b"}
+    assert places(Consumers((pod,), only(node))) == {B: "node-b"}
 
 
 def test_the_pods_other_volumes_have_to_be_usable_there():
@@ -110,10 +116,10 @@ def test_a_volume_that_is_being_made_holds_the_pod_too():
 
 def test_all_pods_need_a_node_there_if_not_the_same():
     pods = (a_pod("web", selector={"pool": "x"}), a_pod("job", selector={"pool": "y"}))
-    found = (
-        home(labelled(a_node("node-ax", zone=A.zone), pool="x")),
-        home(labelled(a_node("node-bx", zone=B.zone), pool="x")),
-        home(labelled(a_node("node-by", zone=B.zone), pool="y")),
+    found = only(
+        labelled(a_node("node-ax", zone=A.zone), pool="x"),
+        labelled(a_node("node-bx", zone=B.zone), pool="x"),
+        labelled(a_node("node-by", zone=B.zone), pool="y"),
     )
 
     assert places(Consumers(pods, found)) == {B: "node-bx"}
@@ -135,7 +141,7 @@ def test_only_nodes_that_can_take_a_volume_of_the_class_come_into_question():
         [(node, registered_place(node, csi_node, DRIVER)) for node, csi_node in known],
     )
 
-    assert [(each.node.name, each.place) for each in found] == [("node-1", A), ("node-2", B)]
+    assert {(each.node.name, each.place) for each in found} == {("node-1", A), ("node-2", B)}
 
 
 @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ def test_each_pod_is_held_by_the_volumes_of_its_own_claims():
         (Consumers((a_pod(node="node-b"),), nodes()), [B]),
         (Consumers((a_pod(selector={"kubernetes.io/os": "linux"}),), nodes()), [A, B, C]),
         # No node there now, but the volume is.
-        (Consumers((POD,), nodes()[:1], (a_placed_volume(zone=B.zone),)), [B]),
+        (Consumers((POD,), nodes(A), (a_placed_volume(zone=B.zone),)), [B]),
         # The pod cannot run anywhere: its claim is bound all the same.
         (Consumers((POD,), nodes(), (a_placed_volume(zone="us-east-1f"),)), [A, B, C]),
     ],
@@ -260,7 +266,7 @@ def test_whatever_ties_the_pod_some_candidate_is_left_and_none_is_made_up(
 ):
     consumers = Consumers(
         (POD,),
-        tuple(each for each in nodes() if each.place in with_nodes),
+        EligibleNodes(each for each in nodes() if each.place in with_nodes),
         tuple(a_placed_volume(zone=place.zone) for place in with_volumes),
         frozenset(in_creation),
     )

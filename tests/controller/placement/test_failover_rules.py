@@ -125,7 +125,7 @@ def test_where_no_node_is_beside_that_volume_the_scheduler_is_asked_again():
 
 
 def test_for_a_volume_in_the_making_it_waits_shortly_instead():
-    held = Consumers((POD,), nodes()[:1], (), frozenset({B}))
+    held = Consumers((POD,), nodes(A), (), frozenset({B}))
 
     waits = beside_siblings("node-a", held, NO_REFUSALS, {})
 

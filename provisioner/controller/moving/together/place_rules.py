@@ -6,7 +6,8 @@ from msgspec import structs
 
 from provisioner.classes import storage_class_rules
 from provisioner.controller.placement import consumer_rules
-from provisioner.controller.placement.consumer_rules import Consumers, EligibleNode
+from provisioner.controller.placement.consumer_rules import Consumers
+from provisioner.controller.placement.eligible_node_rules import EligibleNode
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import CsiNode, Node, registered_place
 from provisioner.model.pod import Pod
@@ -31,7 +32,7 @@ def notes(
         for node, csi_node in nodes
         if zone_of(node.labels) == zone
     ]
-    eligible = consumer_rules.eligible_nodes(_any_class(driver), there)
+    eligible = [*consumer_rules.eligible_nodes(_any_class(driver), there)]
     kept_away = [
         (pod.name, why)
         for pod in pods
