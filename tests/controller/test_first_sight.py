@@ -15,8 +15,10 @@ from provisioner.controller.shared.settings import Settings
 from provisioner.kube.queue import KeyedQueue
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim, ClaimStatus
+from provisioner.model.meta import ObjectMeta
 from provisioner.model.names import PINNED_ZONE
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.storage_class import VolumeAttributesClass
 from tests.builders import DRIVER, UID, a_claim, a_persistent_volume, an_attachment
 from tests.controller.services import CurrentCaches
 
@@ -133,6 +135,23 @@ async def test_a_claim(*, claim: Claim, found: PersistentVolume | None, is_exami
         caches.persistent_volumes._store.apply(found)
 
     modifier = flow(Modifier, caches)
+
+    assert keys(modifier.queue) == ([UID] if is_examined else [])
+
+
+@pytest.mark.parametrize(("current", "is_examined"), [("gold", False), ("silver", True)])
+async def test_a_claim_of_a_class_that_is_seen_after_it(current: str, *, is_examined: bool) -> None:
+    caches = CurrentCaches()
+    spec = msgspec.structs.replace(a_bound_claim().spec, volume_attributes_class_name="gold")
+    claim = a_bound_claim(current_volume_attributes_class_name=current)
+    caches.claims._store.apply(msgspec.structs.replace(claim, spec=spec))
+    caches.persistent_volumes._store.apply(a_persistent_volume())
+    modifier = flow(Modifier, caches)
+    modifier.queue._ready.clear()
+    modifier.queue._entries.clear()
+
+    gold = VolumeAttributesClass(metadata=ObjectMeta(name="gold"), driver_name=DRIVER)
+    caches.attributes_classes._store.apply(gold)
 
     assert keys(modifier.queue) == ([UID] if is_examined else [])
 

@@ -23,7 +23,7 @@ from provisioner.controller.attaching.state import (
     asked_to_detach,
 )
 from provisioner.controller.shared.services import Services
-from provisioner.model.attachment import Attachment, attachment_name
+from provisioner.model.attachment import NODE_ID, Attachment, attachment_name
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next, Settled
 from provisioner.model.errors import Outcome, Reason, StorageError
@@ -112,11 +112,14 @@ class Detacher:
     async def _target(self, attachment: Attachment) -> Target:
         """What to detach from which instance; no volume id if the instance no longer has it."""
         pv_name = attachment.spec.source.persistent_volume_name
+        is_recorded = bool(attachment.annotations.get(NODE_ID))
+        node_name = attachment.spec.node_name
         volume_id, instance_id = rules.target_to_detach(
             attachment,
             driver=self._driver,
             persistent_volume=await self._caches.persistent_volume(pv_name) if pv_name else None,
-            csi_node=await self._caches.csi_node(attachment.spec.node_name),
+            # A CSINode that is gone would be asked for in each pass, also of a thousand nodes.
+            csi_node=None if is_recorded else await self._caches.csi_node(node_name),
         )
         if not instance_id:
             raise StorageError(

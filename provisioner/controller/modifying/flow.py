@@ -229,8 +229,7 @@ class Modifier:
         if new is None or not new.spec.volume_name:
             return
         if old is None:
-            found = self._caches.persistent_volumes.get(new.spec.volume_name)
-            if found is None or not has_all(new, found, driver=self._driver):
+            if not self._has_all(new):
                 self.queue.add(new.uid)
         elif _relevant(old, self._driver) != _relevant(new, self._driver):
             self.queue.add(new.uid)
@@ -244,8 +243,14 @@ class Modifier:
             state = self._states.get(claim.uid)
             if state is not None and is_other:
                 state.forget_class()
-            if claim.spec.volume_name:
+            # A new leader is told of each class, and most claims have what theirs says.
+            is_settled = old is None and state is None and self._has_all(claim)
+            if claim.spec.volume_name and not is_settled:
                 self.queue.add(claim.uid)
+
+    def _has_all(self, claim: Claim) -> bool:
+        found = self._caches.persistent_volumes.get(claim.spec.volume_name)
+        return found is not None and has_all(claim, found, driver=self._driver)
 
     def _persistent_volume_changed(
         self, old: PersistentVolume | None, new: PersistentVolume | None

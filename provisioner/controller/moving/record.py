@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import structlog
@@ -21,6 +22,7 @@ from provisioner.kube.resources import (
     VOLUME_MOVES,
     Resource,
 )
+from provisioner.kube.shared_reads import SharedReads
 from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
@@ -94,6 +96,7 @@ class MoveRecord:
         self._events = services.events
         self._driver = services.settings.driver
         self._trusted: set[str] = set()  # moves that are not in doubt
+        self._pods: SharedReads[list[ControlledPod]] = SharedReads()
 
     def trust(self, uid: str) -> None:
         """A pass over a move has gone well: caches will do for the next one."""
@@ -171,8 +174,13 @@ class MoveRecord:
 
         So that moves of one owner's claims scale it as far as all of them need, and only once.
         """
-        found = await self._client.list(CONTROLLED_PODS, namespace=move.metadata.namespace)
-        return [pod for pod in found.items if move.claim_keys & {*pod.claim_keys}]
+        namespace = move.metadata.namespace
+        # Once for all moves that ask at the same time: 2,000 pods take 28 ms to decode.
+        found = await self._pods.read(namespace, partial(self._all_pods, namespace))
+        return [pod for pod in found if move.claim_keys & {*pod.claim_keys}]
+
+    async def _all_pods(self, namespace: str) -> list[ControlledPod]:
+        return (await self._client.list(CONTROLLED_PODS, namespace=namespace)).items
 
     async def uses(self, move: VolumeMove) -> list[Use]:
         """The pods that have a node, or none for which the scheduler could still find one."""

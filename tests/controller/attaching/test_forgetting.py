@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -44,3 +45,24 @@ def test_an_attachment_of_the_process_before_us_is_forgotten_once_its_object_is_
         assert len(world.attacher.detacher._before_us) == left
 
     in_attach_world(story)
+
+
+def test_the_registration_of_a_node_that_is_gone_is_not_asked_for():
+    async def story(world: AttachWorld) -> tuple[list[str], list[str]]:
+        asked: list[str] = []
+        get = world.get
+
+        async def noted(resource: Any, name: str, namespace: str = "") -> Any:
+            asked.append(resource.plural)
+            return await get(resource, name, namespace)
+
+        world.get = noted  # type: ignore[method-assign]
+        name = world.wish()
+        await asyncio.sleep(20)
+        world.caches.nodes._store.remove("node-1", "")
+        world.caches.csi_nodes._store.remove("node-1", "")
+        world.delete(name)
+        await asyncio.sleep(60)
+        return list(world.gone_at), asked
+
+    assert in_attach_world(story) == (["csi-1"], [])

@@ -12,6 +12,7 @@ import pytest
 from provisioner.controller.moving import phase_rules
 from provisioner.controller.moving.record import MoveRecord, broken
 from provisioner.kube.client import Patch
+from provisioner.kube.shared_reads import SharedReads
 from provisioner.model.claim import Claim
 from provisioner.model.document import Document
 from provisioner.model.errors import KubeError, Reason
@@ -55,6 +56,7 @@ def a_record() -> tuple[MoveRecord, FakeClient]:
     cache = SimpleNamespace(observe=lambda _: None)
     record._client = client  # type: ignore[assignment]
     record._driver = DRIVER
+    record._pods = SharedReads()
     record._caches = SimpleNamespace(persistent_volumes=cache)  # type: ignore[assignment]
     return record, client
 
@@ -190,8 +192,12 @@ async def test_a_claim_that_is_kept_becomes_another_version():
 class FakePods:
     """Lists two pods: one of the claim, one of a claim that may be moved with it, and a third."""
 
+    def __init__(self) -> None:
+        self.lists = 0
+
     async def list(self, _: Any, *, namespace: str) -> Any:
         assert namespace == "shop"
+        self.lists += 1
         return SimpleNamespace(items=[using(each) for each in ("data", "logs", "other")])
 
 
@@ -213,6 +219,17 @@ async def test_the_pods_of_claims_that_are_moved_together_stop_together(
     move = msgspec.convert({"metadata": META, "spec": spec}, VolumeMove)
 
     assert [each.name for each in await record.pods(move)] == names
+
+
+async def test_pods_are_read_once_for_all_moves_that_ask_at_the_same_time():
+    record, _ = a_record()
+    record._client = pods = FakePods()  # type: ignore[assignment]
+    move = msgspec.convert({"metadata": META, "spec": {"claimName": "data"}}, VolumeMove)
+
+    found = await asyncio.gather(*(record.pods(move) for _ in range(3)))
+
+    assert [[each.name for each in some] for some in found] == [["with-data"]] * 3
+    assert pods.lists == 1
 
 
 # -- what is known, and what is read
