@@ -299,7 +299,7 @@ class _Crowd:
     async def _serve_webhook(self) -> None:
         """One replica of the webhook that has all of it cached."""
         controller = self._made.contestant
-        async with serving(self._made) as served:
+        async with serving(self._made, endpoint=self.endpoint) as served:
             async with self._stage("a webhook replica, all cached") as stage:
                 stage.has_passes = False
             stage.seconds = served.ready_s

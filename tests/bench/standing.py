@@ -4,6 +4,7 @@ Object number n of each kind is made from n alone, so a hundred thousand of them
 They are as long as real ones: with the record of managed fields, and nodes with their images.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ Json = dict[str, Any]
 
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 CLASS = "ebs"
+_VOLUME_ID = re.compile("vol-([0-9a-f]{17})")
 _MADE = "2026-11-20T00:00:00Z"
 TEAMS = 200
 TEAM = "team-0"
@@ -128,6 +130,12 @@ def node_name(n: int) -> str:
 def volume_id(n: int) -> str:
     """Of a volume in EC2."""
     return f"vol-{n:017x}"
+
+
+def number_of(volume_id: str) -> int | None:
+    """The opposite of ``volume_id``; None for what is no id, a large number for any other."""
+    found = _VOLUME_ID.fullmatch(volume_id)
+    return int(found[1], 16) if found is not None else None
 
 
 def instance_id(n: int) -> str:

@@ -1,8 +1,8 @@
 """An account that has a hundred thousand volumes beside those of the strict EC2 behind it.
 
 The standing volumes are made page by page as they are asked for. They are in answers to
-DescribeVolumes by the cluster's tag alone, as an inventory asks; all else goes to the strict EC2,
-which knows the instances and volumes that are worked on.
+DescribeVolumes by the cluster's tag alone, as an inventory asks, and by ids; all else goes to the
+strict EC2, which knows the instances and volumes that are worked on.
 """
 
 from collections.abc import AsyncIterator, Iterable
@@ -17,9 +17,11 @@ from aiohttp import web
 from provisioner.model.names import CLUSTER_PREFIX
 from provisioner.model.volume import Volume
 from provisioner.sandbox.strict_ec2 import render
+from tests.bench import standing
 from tests.bench.standing import Standing
 
 _TOKEN: Final = "standing-"
+_SET: Final = b"<volumeSet>"
 _CREATED: Final = "2026-11-20T00:00:00.000Z"
 _HOP_BY_HOP: Final = {"host", "content-length", "connection"}
 
@@ -61,7 +63,14 @@ class StandingEc2:
         url = self._behind + request.path_qs
         async with self._session.request(request.method, url, data=body, headers=headers) as reply:
             kind = {"Content-Type": reply.headers.get("Content-Type", "text/xml")}
-            return web.Response(status=reply.status, body=await reply.read(), headers=kind)
+            shown = (await reply.read()).replace(_SET, _SET + self._named(asked), 1)
+            return web.Response(status=reply.status, body=shown, headers=kind)
+
+    def _named(self, asked: dict[str, str]) -> bytes:
+        """The standing ones among the volumes of a question by ids, on its first page."""
+        numbers = (standing.number_of(each) for each in ids_asked(asked))
+        there = (n for n in numbers if n is not None and n < self._there.volumes)
+        return items(self._there.volume(n, self._cluster_id) for n in there).encode()
 
     def _page(self, at: int, most: int) -> web.Response:
         self.pages += 1
@@ -79,11 +88,23 @@ def is_inventory(asked: dict[str, str]) -> bool:
     return asked.get("Action") == "DescribeVolumes" and by_tag and of_cluster
 
 
+def ids_asked(asked: dict[str, str]) -> list[str]:
+    """The ids by which volumes are asked for and nothing else; none on a further page."""
+    names = {value for key, value in asked.items() if key.endswith(".Name")}
+    if asked.get("Action") != "DescribeVolumes" or names != {"volume-id"} or "NextToken" in asked:
+        return []
+    return [value for key, value in asked.items() if key.startswith("Filter.1.Value.")]
+
+
 def page(volumes: Iterable[Volume], token: str) -> str:
     """An answer to DescribeVolumes."""
-    items = "".join(f"<item>{_volume(each)}</item>" for each in volumes)
-    content = f"<volumeSet>{items}</volumeSet><nextToken>{token}</nextToken>"
+    content = f"<volumeSet>{items(volumes)}</volumeSet><nextToken>{token}</nextToken>"
     return render.reply("DescribeVolumes", content)
+
+
+def items(volumes: Iterable[Volume]) -> str:
+    """What is in ``volumeSet``."""
+    return "".join(f"<item>{_volume(each)}</item>" for each in volumes)
 
 
 def _volume(each: Volume) -> str:

@@ -97,6 +97,22 @@ def test_only_an_inventory_is_answered_with_standing_volumes() -> None:
     assert not standing_ec2.is_inventory({"Action": "DescribeVolumes", "VolumeId.1": "vol-1"})
 
 
+def test_what_is_asked_for_by_ids_alone_is_named_once() -> None:
+    by_id = {
+        "Action": "DescribeVolumes",
+        "Filter.1.Name": "volume-id",
+        "Filter.1.Value.1": standing.volume_id(7),
+        "Filter.1.Value.2": "vol-0d4c1f2a3b4c5d6e7",
+    }
+
+    asked = standing_ec2.ids_asked(by_id)
+
+    assert [standing.number_of(each) == 7 for each in asked] == [True, False]
+    assert standing.number_of("vol-") is None
+    assert standing_ec2.ids_asked({**by_id, "NextToken": "2"}) == []
+    assert standing_ec2.ids_asked({**by_id, "Filter.2.Name": "status"}) == []
+
+
 def test_requests_are_counted_once_within_their_time() -> None:
     def event(name: str, at: str, stage: str) -> bytes:
         return json.dumps(

@@ -109,16 +109,25 @@ async def full_cluster(parent: Path, binaries: Path, objects: int) -> AsyncItera
 
 @asynccontextmanager
 async def serving(
-    made: World, *options: str, by_url: bool = True, module: str = "webhook.cli"
+    made: World,
+    *options: str,
+    by_url: bool = True,
+    module: str = "webhook.cli",
+    endpoint: str = "",
 ) -> AsyncIterator[Served]:
-    """``ebs-webhook serve`` in a world, ready, with nothing left to do."""
+    """``ebs-webhook serve`` in a world, ready, with nothing left to do.
+
+    ``endpoint``: of an EC2 in front of the world's own.
+    """
     port, probes = free_port(), f"{HOST}:{free_port()}"
     for body in configurations_by_url(f"https://{HOST}:{port}") if by_url else ():
         await made.hands.send("POST", CONFIGURATIONS[body["kind"]], body)
     where = ("--listen", f"{HOST}:{port}", "--tls-name", HOST, "--namespace", NAMESPACE)
     arguments = ("serve", *where, "--metrics-address", probes, *options)
     async with asyncio.TaskGroup() as tasks:  # a webhook that ends is told at once
-        tasks.create_task(made.start(Contestant("webhook", module, arguments, _READY)))
+        contestant = Contestant("webhook", module, arguments, _READY)
+        environment = {"AWS_EC2_ENDPOINT": endpoint or made.ec2.endpoint}
+        tasks.create_task(made.start(contestant, environment=environment))
         ready = tasks.create_task(until_ready(f"http://{probes}/readyz"))
     await made.quiet()
     try:
