@@ -10,6 +10,7 @@ import pytest
 from provisioner.controller.attaching.flow import Attacher
 from provisioner.controller.deleting.flow import Deleter
 from provisioner.controller.modifying.flow import Modifier
+from provisioner.controller.modifying.state import ClaimState
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.kube.queue import KeyedQueue
@@ -22,6 +23,7 @@ from provisioner.model.storage_class import VolumeAttributesClass
 from tests.builders import DRIVER, UID, a_claim, a_persistent_volume, an_attachment
 from tests.controller.services import CurrentCaches
 
+GOLD = VolumeAttributesClass(metadata=ObjectMeta(name="gold"), driver_name=DRIVER)
 PRE_RESIZE = "volume.alpha.kubernetes.io/pre-resize-capacity"
 
 
@@ -150,10 +152,24 @@ async def test_a_claim_of_a_class_that_is_seen_after_it(current: str, *, is_exam
     modifier.queue._ready.clear()
     modifier.queue._entries.clear()
 
-    gold = VolumeAttributesClass(metadata=ObjectMeta(name="gold"), driver_name=DRIVER)
-    caches.attributes_classes._store.apply(gold)
+    caches.attributes_classes._store.apply(GOLD)
 
     assert keys(modifier.queue) == ([UID] if is_examined else [])
+
+
+async def test_a_claim_that_is_being_looked_at_is_examined_when_its_class_is_there() -> None:
+    caches = CurrentCaches()
+    spec = msgspec.structs.replace(a_bound_claim().spec, volume_attributes_class_name="gold")
+    claim = a_bound_claim(current_volume_attributes_class_name="gold")
+    claim = msgspec.structs.replace(claim, spec=spec)
+    caches.claims._store.apply(claim)
+    caches.persistent_volumes._store.apply(a_persistent_volume())
+    modifier = flow(Modifier, caches)
+    modifier._states[UID] = ClaimState.of(claim)
+
+    caches.attributes_classes._store.apply(GOLD)
+
+    assert keys(modifier.queue) == [UID]
 
 
 async def test_an_own_write_to_a_claim_is_kept_as_a_list_would_be() -> None:

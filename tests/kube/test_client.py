@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any, ClassVar, cast
 
 import aiohttp
 import msgspec
@@ -99,6 +100,33 @@ def test_a_page_is_decoded_in_slices_that_leave_nothing_out(
 
     assert len(slices) == len(names) // 2
     assert [pv.name for pv in reader.listing().items] == list(names)
+
+
+class Page(bytes):
+    """A page that tells when it is gone."""
+
+    living: ClassVar[int] = 0
+
+    def __init__(self, *_: object) -> None:
+        Page.living += 1
+
+    def __del__(self) -> None:
+        Page.living -= 1
+
+
+async def test_one_page_is_held_at_a_time(client: KubeClient) -> None:
+    living: list[int] = []
+
+    async def send(*_: Any, query: dict[str, str], **__: Any) -> bytes:
+        living.append(Page.living)
+        more = "" if len(living) == 3 else "more"
+        meta = {"resourceVersion": "7", "continue": more}
+        return Page(msgspec.json.encode({"metadata": meta, "items": [an_object("a")]}))
+
+    cast("Any", client)._send = send
+    await client.list(PERSISTENT_VOLUMES)
+
+    assert living == [0, 0, 0]
 
 
 async def test_the_first_objects_only_are_no_whole_list(

@@ -25,7 +25,12 @@ from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.creation import MoveVolumes, grown, request_of
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.going_back.flow import GoingBack
-from provisioner.controller.moving.pace import LOOK_AGAIN_S, longest_s, phase_age_s
+from provisioner.controller.moving.pace import (
+    LOOK_AGAIN_S,
+    longest_s,
+    phase_age_s,
+    waits_for_others,
+)
 from provisioner.controller.moving.patience_rules import Patience
 from provisioner.controller.moving.planning import Planning
 from provisioner.controller.moving.pods import consumer_rules
@@ -134,7 +139,19 @@ class Mover:
                 )
 
     def _longest_s(self, phase: Phase, policy: StopPolicy) -> float:
-        return longest_s(filter(self._is_ours, self._caches.moves.keyed("phase", phase)), policy)
+        """What one waits for whose companions are not as far, their own ages tell."""
+        return longest_s(
+            move
+            for move in self._caches.moves.keyed("phase", phase)
+            if self._is_ours(move)
+            and move.spec.consumers.policy is policy
+            and not waits_for_others(move, self._moved_with(move))
+        )
+
+    def _moved_with(self, move: VolumeMove) -> list[VolumeMove]:
+        namespace = move.metadata.namespace
+        keys = [f"{namespace}/{name}" for name in move.spec.moved_with]
+        return [other for key in keys for other in self._caches.moves.keyed("claim", key)]
 
     def subscribe(self) -> None:
         """Queue moves when they change, or their claims do, and once volumes are detached.

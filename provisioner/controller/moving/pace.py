@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from provisioner.model.volume_move import ABORTABLE, StopPolicy, VolumeMove
+from provisioner.model.volume_move import ABORTABLE, ENDS, VolumeMove
 
 LOOK_AGAIN_S = 2.0
 
@@ -13,26 +13,15 @@ def phase_age_s(move: VolumeMove) -> float:
     return passed_s(move.told.phase_since)
 
 
-def longest_s(moves: Iterable[VolumeMove], policy: StopPolicy) -> float:
-    """``phase_age_s`` of the move that has been in its phase longest; 0 if there is none.
-
-    One that waits for those that it is moved with does not count: what they wait for does.
-
-    Args:
-        moves: those in one phase.
-        policy: how the pods of those that count stop.
-    """
-    ages = (
-        phase_age_s(move)
-        for move in moves
-        if move.spec.consumers.policy is policy and not waits_for_others(move)
-    )
-    return max(0.0, *ages, 0.0)
+def longest_s(moves: Iterable[VolumeMove]) -> float:
+    """``phase_age_s`` of the move that has been in its phase longest; 0 if there is none."""
+    return max(0.0, max(map(phase_age_s, moves), default=0.0))
 
 
-def waits_for_others(move: VolumeMove) -> bool:
-    """Whether a move could go on, and the others that it is moved with are not as far."""
-    return move.told.ready and move.told.phase in ABORTABLE
+def waits_for_others(move: VolumeMove, others: Iterable[VolumeMove]) -> bool:
+    """Whether a move could go on, and one of those that it is moved with is not as far."""
+    is_ready = move.told.ready and move.told.phase in ABORTABLE
+    return is_ready and any(not each.told.ready and each.told.phase not in ENDS for each in others)
 
 
 def passed_s(since: str) -> float:

@@ -572,12 +572,20 @@ def ages(*moves: VolumeMove) -> Callable[..., float | None]:
     return shown
 
 
-def in_for(phase: str, minutes: float, *, driver: str = DRIVER, **status: Any) -> VolumeMove:
+def in_for(
+    phase: str, minutes: float, *, claim: str = "data", driver: str = DRIVER, **status: Any
+) -> VolumeMove:
+    """A move of a claim, which may be moved with one that is called logs."""
     move, since = a_done_move(keeps=False), datetime.now(UTC) - timedelta(minutes=minutes)
     source = structs.replace(move.source, driver=driver)
     told = {"phase": phase, "phase_since": since.isoformat(), "source": source} | status
-    meta = structs.replace(move.metadata, name=f"{phase}-{minutes}")
-    return structs.replace(move, metadata=meta, status=structs.replace(move.told, **told))
+    others = ["data"] if claim == "logs" else ["logs"]
+    return structs.replace(
+        move,
+        metadata=structs.replace(move.metadata, name=f"{claim}-{phase}-{minutes}"),
+        spec=structs.replace(move.spec, claim_name=claim, moved_with=others),
+        status=structs.replace(move.told, **told),
+    )
 
 
 def test_a_phase_is_as_old_as_the_move_that_is_in_it_longest():
@@ -591,11 +599,40 @@ def test_a_phase_is_as_old_as_the_move_that_is_in_it_longest():
     assert shown("Done") is None
 
 
-def test_a_move_that_waits_for_those_that_it_is_moved_with_does_not_count():
-    shown = ages(in_for("Creating", 60, ready=True), in_for("Swapping", 40, ready=True))
+@pytest.mark.parametrize(
+    ("other", "counts"),
+    [
+        (in_for("Held", 3, claim="logs"), False),
+        (in_for("Creating", 3, claim="logs", ready=True), True),
+        (in_for("Aborted", 3, claim="logs"), True),
+        (None, True),
+    ],
+    ids=["not as far", "ready too", "ended", "none"],
+)
+def test_a_ready_move_counts_unless_one_that_it_is_moved_with_is_not(
+    other: VolumeMove | None, *, counts: bool
+):
+    shown = ages(in_for("Creating", 60, ready=True), *([other] if other is not None else []))
 
-    assert shown("Creating") == 0
+    assert shown("Creating") == pytest.approx(3600 if counts else 0, abs=60)
+
+
+def test_a_move_that_swaps_counts_whatever_others_do():
+    shown = ages(in_for("Swapping", 40, ready=True), in_for("Creating", 3, claim="logs"))
+
     assert shown("Swapping") == pytest.approx(40 * 60, abs=60)
+
+
+def test_ages_are_shown_once_it_leads():
+    mover, _ = a_mover(None)
+    mover._caches = Mock(moves=Mock(keyed=lambda *_: []))
+    mover._metrics = Metrics()
+
+    mover.subscribe()
+
+    labels = {"phase": "Held", "consumers": "Wait"}
+    shown = mover._metrics.registry.get_sample_value("ebs_provisioner_move_phase_seconds", labels)
+    assert shown == 0
 
 
 @pytest.mark.parametrize("since", ["", "yesterday", "2026-11-29", "2026-11-29T10:00:00"])

@@ -19,6 +19,7 @@ from provisioner.controller.placement.eligible_node_rules import EligibleNode, E
 from provisioner.model.claim import Claim
 from provisioner.model.names import PINNED_ZONE
 from provisioner.model.node import Node, registered_place
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.pod import Pod
 from provisioner.model.zone import Place, place_of
 from tests.builders import DRIVER, VOLUME, a_claim, a_class, a_csi_node, a_node, a_term
@@ -107,6 +108,12 @@ def test_the_pods_other_volumes_have_to_be_usable_there():
 
     assert places(consumers) == {C: "node-c"}
     assert "pv-of-logs" in why_no_place(consumers, {C})
+
+
+def test_a_volume_that_is_tied_to_no_place_holds_no_pod():
+    anywhere = msgspec.convert({"metadata": {"name": "pv-of-logs"}, "spec": {}}, PlacedVolume)
+
+    assert set(places(Consumers((POD,), nodes(), (anywhere,)))) == {A, B, C}
 
 
 def test_a_volume_that_is_being_made_holds_the_pod_too():

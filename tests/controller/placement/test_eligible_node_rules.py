@@ -27,7 +27,7 @@ expressions = st.fixed_dictionaries(
         "key": st.sampled_from(KEYS),
         "operator": st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist", "Odd")),
     },
-    optional={"values": st.lists(st.sampled_from(VALUES)) | st.none()},
+    optional={"values": st.lists(st.sampled_from((*VALUES, 5))) | st.none() | st.just(5)},
 )
 terms = st.fixed_dictionaries(
     {}, optional={"matchExpressions": st.lists(expressions, max_size=2) | st.none()}

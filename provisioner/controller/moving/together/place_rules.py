@@ -32,7 +32,9 @@ def notes(
         for node, csi_node in nodes
         if zone_of(node.labels) == zone
     ]
-    eligible = [*consumer_rules.eligible_nodes(_any_class(driver), there)]
+    eligible = sorted(
+        consumer_rules.eligible_nodes(_any_class(driver), there), key=lambda each: each.node.name
+    )
     kept_away = [
         (pod.name, why)
         for pod in pods
