@@ -1,8 +1,11 @@
 """What the processes measure; one registry a process, served at /metrics."""
 
+from collections.abc import Iterator, Mapping
 from math import nan
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from provisioner.model.errors import Reason
 from provisioner.version import our_version
@@ -75,16 +78,39 @@ class SharedMetrics:
         )
 
 
-class Metrics(SharedMetrics):
-    """All series of one controller; a new instance for each test.
+class WrittenGauge(Collector):
+    """A gauge with a series for each of very many things, written when they change.
+
+    100,000 series take 71 MiB in a registry and 1.6 s to write in each scrape; as text, 14 MiB.
 
     Attributes:
-        of_volumes: the registry of what has a series for each volume.
+        text: what /metrics shows of it; nothing before the first ``show``.
     """
+
+    def __init__(self, name: str, text: str, *labels: str) -> None:
+        self._name, self._help, self._labels = f"ebs_provisioner_{name}", text, labels
+        self._amounts: Mapping[tuple[str, ...], float] = {}
+        self.text = b""
+
+    def show(self, amounts: Mapping[tuple[str, ...], float]) -> None:
+        """Show these series, by the values of their labels, and no others; to run in a thread."""
+        self._amounts = amounts
+        self.text = generate_latest(self)
+        self._amounts = {}
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """The series that are being written."""
+        family = GaugeMetricFamily(self._name, self._help, labels=self._labels)
+        for values, amount in self._amounts.items():
+            family.add_metric(values, amount)
+        yield family
+
+
+class Metrics(SharedMetrics):
+    """All series of one controller; a new instance for each test."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.of_volumes = CollectorRegistry()
         self.flow_seconds = self._histogram(
             "flow_seconds", "From the first look at an object to its end, by flow.", "flow"
         )
@@ -114,11 +140,10 @@ class Metrics(SharedMetrics):
             "type",
             "reason",
         )
-        self.volume_usd_per_month = Gauge(
-            "ebs_provisioner_volume_usd_per_month",
+        self.volume_usd_per_month = WrittenGauge(
+            "volume_usd_per_month",
             "List price of a volume for a month, with --volume-costs.",
-            ("persistentvolume", "namespace", "claim"),
-            registry=self.of_volumes,
+            *("persistentvolume", "namespace", "claim"),
         )
         self.orphans = self._counter(
             "orphans", "Volumes without an owner, by what was done with them.", "outcome"

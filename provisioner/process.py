@@ -62,7 +62,7 @@ async def show(
     registry: CollectorRegistry,
     ready: Check,
     measure: Measure = nothing_to_measure,
-    large: CollectorRegistry | None = None,
+    written: Callable[[], bytes] = bytes,
 ) -> None:
     """Serve probes and metrics until the stack is closed; not at all for an address of "".
 
@@ -79,7 +79,7 @@ async def show(
             healthy=lambda: "",
             ready=ready,
             measure=measure,
-            large=large,
+            written=written,
         )
     )
     log.info("serving probes and metrics", port=port)
@@ -93,7 +93,7 @@ async def serve(
     healthy: Check,
     ready: Check,
     measure: Measure = nothing_to_measure,
-    large: CollectorRegistry | None = None,
+    written: Callable[[], bytes] = bytes,
 ) -> AsyncGenerator[int]:
     """Serve the probes and metrics for as long as the context lasts; gives the port.
 
@@ -103,8 +103,7 @@ async def serve(
         healthy: asked by /healthz; kubelet restarts the container when it objects.
         ready: asked by /readyz.
         measure: waited for before /metrics answers; has a limit of its own.
-        large: what /metrics shows besides, of so many series that they are written in a thread:
-            100,000 would hold up the event loop for two seconds. None of them may ask a function.
+        written: what /metrics shows besides, which is text already.
 
     Raises:
         StorageError: NOT_SUPPORTED in one line, when the address is malformed or in use.
@@ -114,7 +113,7 @@ async def serve(
     app = web.Application()
     app.router.add_get("/healthz", _answering(healthy))
     app.router.add_get("/readyz", _answering(ready))
-    app.router.add_get("/metrics", _showing(registry, measure, large))
+    app.router.add_get("/metrics", _showing(registry, measure, written))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN_S)
     await runner.setup()
     try:
@@ -137,13 +136,11 @@ def _answering(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]
 
 
 def _showing(
-    registry: CollectorRegistry, measure: Measure, large: CollectorRegistry | None
+    registry: CollectorRegistry, measure: Measure, written: Callable[[], bytes]
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def metrics(_: web.Request) -> web.Response:
         await measure()
-        text = generate_latest(registry)
-        if large is not None:
-            text += await asyncio.to_thread(generate_latest, large)
+        text = generate_latest(registry) + written()
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
     return metrics

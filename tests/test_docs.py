@@ -219,7 +219,7 @@ def test_every_parameter_is_told_in_full_and_in_the_order_of_the_code():
 
 def test_every_metric_is_in_the_table_and_no_other():
     metrics = Metrics()
-    every = [*metrics.registry.collect(), *metrics.of_volumes.collect()]
+    every = [*metrics.registry.collect(), *metrics.volume_usd_per_month.collect()]
     families = [each for each in every if each.name.startswith("ebs_")]
     named = {f"{each.name}_total" if each.type == "counter" else each.name for each in families}
 

@@ -1,10 +1,9 @@
-import threading
-
 import aiohttp
 import pytest
-from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from provisioner import process
+from provisioner.metrics import WrittenGauge
 from provisioner.model.errors import StorageError
 
 
@@ -47,27 +46,23 @@ async def test_shows_the_metrics_of_the_registry() -> None:
     assert "volumes_made_total 3.0" in text
 
 
-async def test_series_of_many_objects_are_shown_too_and_the_loop_does_not_write_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    written_by: dict[CollectorRegistry, bool] = {}  # the loop's thread
-
-    def noted(registry: CollectorRegistry) -> bytes:
-        written_by[registry] = threading.current_thread() is threading.main_thread()
-        return generate_latest(registry)
-
-    monkeypatch.setattr(process, "generate_latest", noted)
-    registry, large = CollectorRegistry(), CollectorRegistry()
+async def test_series_that_are_text_already_are_shown_as_they_are_then() -> None:
+    registry = CollectorRegistry()
     Counter("volumes_made", "Volumes.", registry=registry).inc(3)
-    Gauge("volume_usd", "Each volume.", ["name"], registry=large).labels("pv").set(8)
+    gauge = WrittenGauge("volume_usd", "Each volume.", "name")
+    written = lambda: gauge.text  # noqa: E731
     async with process.serve(
-        "127.0.0.1:0", registry=registry, healthy=fine, ready=fine, large=large
+        "127.0.0.1:0", registry=registry, healthy=fine, ready=fine, written=written
     ) as port:
-        _, text = await fetch(port, "/metrics")
+        _, first = await fetch(port, "/metrics")
+        gauge.show({("pv",): 8.0})
+        _, then = await fetch(port, "/metrics")
+        gauge.show({})
+        _, last = await fetch(port, "/metrics")
 
-    assert "volumes_made_total 3.0" in text
-    assert 'volume_usd{name="pv"} 8.0' in text
-    assert (written_by[registry], written_by[large]) == (True, False)
+    shown = 'ebs_provisioner_volume_usd{name="pv"} 8.0'
+    assert [shown in each for each in (first, then, last)] == [False, True, False]
+    assert all("volumes_made_total 3.0" in each for each in (first, then, last))
 
 
 async def test_an_address_in_use_is_one_clear_line() -> None:

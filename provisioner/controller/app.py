@@ -301,7 +301,7 @@ async def run(settings: Settings) -> None:
             settings.metrics_address,
             registry=metrics.registry,
             ready=start.not_ready,
-            large=metrics.of_volumes,
+            written=lambda: metrics.volume_usd_per_month.text,
         )
         if not await process.first(start.find_region(client), stop):
             return

@@ -18,7 +18,7 @@ from provisioner.prices import price_file
 from provisioner.prices.price_rules import RegionPrices, volume_month
 from provisioner.slices import in_slices
 
-Labels = tuple[str, str, str]
+Labels = tuple[str, ...]
 
 log = structlog.get_logger(__name__)
 
@@ -32,7 +32,6 @@ class VolumeCosts:
         self._volumes = services.volumes
         self._gauge = services.metrics.volume_usd_per_month
         self._region = region
-        self._shown: frozenset[Labels] = frozenset()
 
     async def run(self) -> None:
         """Go round forever, if that was asked for and the region has prices."""
@@ -74,11 +73,7 @@ class VolumeCosts:
                 month = volume_month(volume, rates) if isinstance(volume, Volume) else None
                 if month is not None:
                     amounts[named[volume_id]] = float(month)
-        async for labels, amount in in_slices(amounts.items(), 200):
-            self._gauge.labels(*labels).set(amount)
-        for labels in self._shown - amounts.keys():
-            self._gauge.remove(*labels)
-        self._shown = frozenset(amounts)
+        await asyncio.to_thread(self._gauge.show, amounts)
 
 
 def _labels(persistent_volume: PersistentVolume) -> Labels:

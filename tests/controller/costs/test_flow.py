@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 import pytest_asyncio
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 from structlog.testing import capture_logs
 
 from provisioner.controller.costs.flow import VolumeCosts
@@ -55,8 +57,11 @@ class World:
 
     def shown(self) -> dict[str, float]:
         """The series by the name of the persistent volume."""
-        (metric,) = self.metrics.volume_usd_per_month.collect()
-        return {each.labels["persistentvolume"]: each.value for each in metric.samples}
+        return {each.labels["persistentvolume"]: each.value for each in self.samples()}
+
+    def samples(self) -> list[Sample]:
+        text = self.metrics.volume_usd_per_month.text.decode()
+        return [each for family in text_string_to_metric_families(text) for each in family.samples]
 
 
 @pytest_asyncio.fixture
@@ -76,9 +81,8 @@ async def test_each_volume_has_its_list_price_and_its_claim(world: World):
     await world.costs().round(RATES)
 
     assert world.shown() == {"plain": 8.0, "fast": 28.0}
-    (metric,) = world.metrics.volume_usd_per_month.collect()
     ref = a_persistent_volume("plain", handle="vol-1").spec.claim_ref
-    labels = metric.samples[0].labels
+    labels = world.samples()[0].labels
     assert ref is not None
     assert (labels["namespace"], labels["claim"]) == (ref.namespace, ref.name)
 
