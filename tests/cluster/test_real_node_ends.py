@@ -132,7 +132,7 @@ async def up(temporary: Path) -> AsyncIterator[Up]:
     async with sandbox_up.started(temporary, *options) as process:
         assert process.stdout is not None
         said = ""
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(180):
             while "Ctrl-C stops everything" not in said:
                 line = await process.stdout.readline()
                 assert line, (await process.communicate())[1].decode()
