@@ -52,7 +52,6 @@ from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.moving.warming.flow import Warming
 from provisioner.controller.shared.services import Services
 from provisioner.kube.queue import KeyedQueue
-from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim
 from provisioner.model.consistency import CONSISTENCY_S
@@ -131,10 +130,10 @@ class Mover:
             Phase.ABORTED: self._ending.release,
         }
 
-    def _show_ages(self, metrics: Metrics) -> None:
+    def _show_ages(self) -> None:
         for phase in IN_PROGRESS:
             for policy in StopPolicy:
-                metrics.move_phase_seconds.labels(phase.value, policy.value).set_function(
+                self._metrics.move_phase_seconds.labels(phase.value, policy.value).set_function(
                     partial(self._longest_s, phase, policy)
                 )
 
@@ -159,7 +158,7 @@ class Mover:
         From now on, metrics say how long moves are in their phases. A replica that does not lead
         may be cut off, and know of none that has gone on.
         """
-        self._show_ages(self._metrics)
+        self._show_ages()
         self._caches.moves.subscribe(self._changed)
         self._caches.claims.subscribe(self._claim_changed)
         self._caches.attachments.subscribe(self._attachment_changed)

@@ -201,14 +201,14 @@ def _is_beside(place: Place, consumers: Consumers) -> bool:
 def why_no_place(consumers: Consumers, but: Collection[Place]) -> str:
     """Why the pods can run in no place but those, one reason a place, for the user."""
     reasons: dict[Place, str] = {}
-    for each in consumers.eligible_nodes:
-        if each.place in but or each.place in reasons:
-            continue
-        for pod in consumers.pods:
-            reason = next(obstacles(consumers, pod, each.place, each.node), None)
-            if reason is not None:
-                reasons[each.place] = f"{each.place.outpost_arn or each.place.zone}: {reason}"
-                break
-    return "; ".join(reasons[place] for place in sorted(reasons)) or (
-        "no other allowed zone has a node with the driver"
-    )
+    for place in consumers.eligible_nodes.places:
+        found = (
+            obstacle
+            for node in consumers.eligible_nodes.there(place)
+            for pod in consumers.pods
+            for obstacle in obstacles(consumers, pod, place, node)
+        )
+        reason = next(found, None) if place not in but else None
+        if reason is not None:
+            reasons[place] = f"{place.outpost_arn or place.zone}: {reason}"
+    return "; ".join(reasons.values()) or ("no other allowed zone has a node with the driver")

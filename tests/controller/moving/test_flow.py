@@ -562,8 +562,8 @@ def ages(*moves: VolumeMove) -> Callable[..., float | None]:
     for move in moves:
         informer._store.apply(move)
     mover._caches = SimpleNamespace(moves=informer)  # type: ignore[assignment]
-    metrics = Metrics()
-    mover._show_ages(metrics)
+    mover._metrics = metrics = Metrics()
+    mover._show_ages()
 
     def shown(phase: str, consumers: str = "Wait") -> float | None:
         labels = {"phase": phase, "consumers": consumers}
