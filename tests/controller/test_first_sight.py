@@ -141,31 +141,48 @@ async def test_a_claim(*, claim: Claim, found: PersistentVolume | None, is_exami
     assert keys(modifier.queue) == ([UID] if is_examined else [])
 
 
-@pytest.mark.parametrize(("current", "is_examined"), [("gold", False), ("silver", True)])
-async def test_a_claim_of_a_class_that_is_seen_after_it(current: str, *, is_examined: bool) -> None:
-    caches = CurrentCaches()
-    spec = msgspec.structs.replace(a_bound_claim().spec, volume_attributes_class_name="gold")
+def of_gold(*, current: str) -> tuple[Claim, ClaimState]:
+    """A bound claim that requests this class, and what a process that looks at it knows."""
     claim = a_bound_claim(current_volume_attributes_class_name=current)
-    caches.claims._store.apply(msgspec.structs.replace(claim, spec=spec))
+    spec = msgspec.structs.replace(claim.spec, volume_attributes_class_name="gold")
+    claim = msgspec.structs.replace(claim, spec=spec)
+    return claim, ClaimState.of(claim)
+
+
+async def test_a_claim_that_nobody_looks_at_is_not_examined_when_its_class_is_there() -> None:
+    caches = CurrentCaches()
+    claim, _ = of_gold(current="gold")
+    caches.claims._store.apply(claim)
     caches.persistent_volumes._store.apply(a_persistent_volume())
     modifier = flow(Modifier, caches)
-    modifier.queue._ready.clear()
-    modifier.queue._entries.clear()
 
     caches.attributes_classes._store.apply(GOLD)
 
-    assert keys(modifier.queue) == ([UID] if is_examined else [])
+    assert keys(modifier.queue) == []
+
+
+async def test_a_claim_is_not_examined_when_its_class_gets_a_label() -> None:
+    caches = CurrentCaches()
+    claim, state = of_gold(current="gold")
+    caches.claims._store.apply(claim)
+    caches.persistent_volumes._store.apply(a_persistent_volume())
+    caches.attributes_classes._store.apply(GOLD)
+    modifier = flow(Modifier, caches)
+    modifier._states[UID] = state
+
+    labelled = msgspec.structs.replace(GOLD.metadata, resource_version="9", labels={"a": "b"})
+    caches.attributes_classes._store.apply(msgspec.structs.replace(GOLD, metadata=labelled))
+
+    assert keys(modifier.queue) == []
 
 
 async def test_a_claim_that_is_being_looked_at_is_examined_when_its_class_is_there() -> None:
     caches = CurrentCaches()
-    spec = msgspec.structs.replace(a_bound_claim().spec, volume_attributes_class_name="gold")
-    claim = a_bound_claim(current_volume_attributes_class_name="gold")
-    claim = msgspec.structs.replace(claim, spec=spec)
+    claim, state = of_gold(current="gold")
     caches.claims._store.apply(claim)
     caches.persistent_volumes._store.apply(a_persistent_volume())
     modifier = flow(Modifier, caches)
-    modifier._states[UID] = ClaimState.of(claim)
+    modifier._states[UID] = state
 
     caches.attributes_classes._store.apply(GOLD)
 

@@ -237,16 +237,19 @@ class Modifier:
     def _class_changed(
         self, old: VolumeAttributesClass | None, new: VolumeAttributesClass | None
     ) -> None:
-        """A class that was missing is there, or another one has its name."""
-        is_other = old is None or new is None or old.uid != new.uid
-        for claim in self._caches.claims.keyed("attributes_class", _name(new or old)):
-            state = self._states.get(claim.uid)
-            if state is not None and is_other:
+        """A class that was missing is there, or another one has its name.
+
+        Its driver and parameters never change (Kubernetes 1.37 pkg/apis/storage/validation). Who
+        waits for it was looked at, and has a state.
+        """
+        if old is not None and new is not None and old.uid == new.uid:
+            return
+        name = _name(new or old)
+        for uid, state in self._states.items():
+            claim = self._caches.claim(uid)
+            if claim is not None and claim.attributes_class_name == name:
                 state.forget_class()
-            # A new leader is told of each class, and most claims have what theirs says.
-            is_settled = old is None and state is None and self._has_all(claim)
-            if claim.spec.volume_name and not is_settled:
-                self.queue.add(claim.uid)
+                self.queue.add(uid)
 
     def _has_all(self, claim: Claim) -> bool:
         found = self._caches.persistent_volumes.get(claim.spec.volume_name)

@@ -189,8 +189,7 @@ class Provisioner:
     ) -> None:
         if new is not None:
             for claim in self._caches.claims.keyed("attributes_class", new.name):
-                if not claim.spec.volume_name:
-                    self.queue.add(claim.uid)
+                self.queue.add(claim.uid)
 
     def _persistent_volume_changed(
         self, old: PersistentVolume | None, new: PersistentVolume | None

@@ -2,7 +2,7 @@
 
 import asyncio
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import structlog
@@ -73,13 +73,23 @@ _TOGETHER_S = 5.0
 # After a restore of etcd, other informers may notice it themselves for this long.
 _RESTORE_HOLDS_S = 300.0
 _WRITTEN = (CLAIMS, PERSISTENT_VOLUMES, ATTACHMENTS, VOLUME_SNAPSHOTS, SNAPSHOT_CONTENTS)
-# Indexes besides names. Most claims have neither an attributes class nor a source.
+
+
+def _unless(is_over: object, value: str) -> Iterable[str]:
+    return () if is_over or not value else (value,)
+
+
+def _has_bound_phase(claim: Claim) -> bool:
+    return claim.status is not None and claim.status.phase == "Bound"
+
+
+# Indexes besides names.
 CLAIMS_BY: Mapping[str, Indexer[Claim]] = {
     "uid": lambda claim: (claim.uid,),
-    # A class changes nothing for a claim that has its volume, and nearly all have.
+    # What a claim is made of is of no concern once it has its volume, and nearly all have.
     "class": lambda claim: () if claim.spec.volume_name else (claim.class_name,),
-    "attributes_class": lambda claim: filter(None, (claim.attributes_class_name,)),
-    "source": lambda claim: filter(None, (claim.source_key,)),
+    "attributes_class": lambda claim: _unless(claim.spec.volume_name, claim.attributes_class_name),
+    "source": lambda claim: _unless(_has_bound_phase(claim), claim.source_key),
 }
 ATTACHMENTS_BY: Mapping[str, Indexer[Attachment]] = {
     "persistent_volume": lambda each: (each.spec.source.persistent_volume_name or "",),
@@ -117,12 +127,13 @@ _CLAIMS = Projection(CLAIMS, _kept)
 class Caches:
     """Informers of everything that the flows read.
 
-    The indexes: claims by ``uid``, ``class`` (those without a volume) and ``attributes_class``,
-    persistent volumes by ``volume`` (under whichever driver they name it), attachments by
-    ``persistent_volume``, ``node`` and recorded ``volume``, pods by ``claim``, contents by
-    ``snapshot_uid``, ``snapshot``, ``volume`` and ``class``, moves by ``uid``, ``claim`` and
-    ``phase``. Of pods there are only those that are pending and use claims; moves only if it
-    ``follows_moves``. ``registered``: where the nodes with the driver are.
+    The indexes: claims by ``uid``, ``class`` and ``attributes_class`` (both of those without a
+    volume) and ``source`` (of those that are not Bound), persistent volumes by ``volume`` (under
+    whichever driver they name it), attachments by ``persistent_volume``, ``node`` and recorded
+    ``volume``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``, ``volume`` and
+    ``class``, moves by ``uid``, ``claim`` and ``phase``. Of pods there are only those that are
+    pending and use claims; moves only if it ``follows_moves``. ``registered``: where the nodes with
+    the driver are.
 
     A kind that is not served at first is discovered later, at a steady pace, and followed from then
     on; its subscribers see all its objects as new.

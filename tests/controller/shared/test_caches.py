@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -17,8 +18,9 @@ from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
 from provisioner.kube.store import SLICE, Store
 from provisioner.kube.wire import Listing
 from provisioner.metrics import Metrics
-from provisioner.model.claim import Claim
+from provisioner.model.claim import Claim, ClaimSpec, ClaimStatus, DataSource
 from provisioner.model.errors import KubeError, Reason
+from provisioner.model.meta import ObjectMeta
 from tests.builders import (
     DRIVER,
     UID,
@@ -278,3 +280,27 @@ def test_a_claim_is_found_by_its_class_until_it_has_its_volume() -> None:
     assert store.keyed("class", "fast") == []
     assert [each.name for each in store.keyed("uid", UID)] == ["data"]
     assert store.keyed("source", "") == store.keyed("attributes_class", "") == []
+
+
+@pytest.mark.parametrize(
+    ("index", "value"),
+    [
+        ("class", "ebs"),
+        ("attributes_class", "gold"),
+        ("source", "PersistentVolumeClaim shop/old"),
+    ],
+)
+def test_a_bound_claim_is_in_no_index_of_what_it_is_made_of(index: str, value: str) -> None:
+    spec = ClaimSpec(
+        storage_class_name="ebs",
+        volume_attributes_class_name="gold",
+        data_source=DataSource(kind="PersistentVolumeClaim", name="old"),
+    )
+    claim = Claim(metadata=ObjectMeta(name="data", namespace="shop"), spec=spec)
+    bound = msgspec.structs.replace(
+        claim,
+        spec=msgspec.structs.replace(spec, volume_name="pvc-1"),
+        status=ClaimStatus(phase="Bound"),
+    )
+
+    assert (list(CLAIMS_BY[index](claim)), list(CLAIMS_BY[index](bound))) == ([value], [])
