@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 Found = dict[str, Any]
 
 _MOST_GROWTH = 0.05
 # What is in flight at the two moments, of a handful of volumes, is no growth.
-_NOISE = 1_000
+_NOISE, _NOISE_MIB = 1_000, 0.2
 _RECOVERED_WITHIN_S = 600.0
 _MOST_THROTTLED = 0.02
 _DESCRIBES_A_SECOND = 3.0
@@ -27,6 +27,12 @@ def missed(found: Found) -> list[str]:
             f"the controller holds {last['held_objects']} objects in the last hour, "
             f"{first['held_objects']} in the first"
         )
+    growth_mib = last["held_mib"] - first["held_mib"]
+    if growth_mib > first["held_mib"] * _MOST_GROWTH + _NOISE_MIB:
+        told.append(
+            f"what the controller holds takes {last['held_mib']:.1f} MiB in the last hour, "
+            f"{first['held_mib']:.1f} in the first"
+        )
     for each in found["troubles"]:
         if each["recovered_s"] > _RECOVERED_WITHIN_S:
             at_least = (
@@ -35,12 +41,20 @@ def missed(found: Found) -> list[str]:
             told.append(at_least)
     if found["late_in_calm"]:
         told.append(f"in calm, {found['late_in_calm']} waited for more than a minute")
-    calls, throttled = sum(found["calls"].values()), sum(found["throttled"].values())
-    if throttled > calls * _MOST_THROTTLED:
-        told.append(f"{throttled} of {calls} calls were throttled")
+    told += _throttled(found)
     if found["busiest"].get("DescribeVolumes", 0.0) > _DESCRIBES_A_SECOND:
         told.append(f"{found['busiest']['DescribeVolumes']:.1f} DescribeVolumes a second")
     return told
+
+
+def _throttled(found: Found) -> Iterator[str]:
+    """Of all calls, and of each that changes something: looks are many more."""
+    calls, throttled = found["calls"], found["throttled"]
+    counted = {name: (throttled.get(name, 0), calls.get(name, 0)) for name in _CHANGES}
+    counted["calls"] = (sum(throttled.values()), sum(calls.values()))
+    for name, (refused, all_) in counted.items():
+        if refused > all_ * _MOST_THROTTLED:
+            yield f"{refused} of {all_} {name} were throttled"
 
 
 def hour_line(found: Found) -> str:

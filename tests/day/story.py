@@ -32,6 +32,7 @@ LATE_S = 60.0  # what waits for longer is behind
 RECOVERED_WITHIN_S = 600.0
 _SETTLES_S = 600.0
 _LOOK_EVERY_S = 30.0
+_COMPARE_EVERY_S = 900.0  # what EC2 has with what the API server has
 _RESTARTS_AFTER_S = 5.0
 _OUTAGE_S = 600.0
 _RESTART_S = 4.0  # shorter than a leader can do without its leases
@@ -241,7 +242,10 @@ class Day:
         self._cluster.begin()
         began_s = NOW.s
         events = [self._loop.create_task(self._happens(each, began_s)) for each in self._troubles]
-        looking = self._loop.create_task(self._look_again_and_again())
+        looking = [
+            self._loop.create_task(each)
+            for each in (self._look_again_and_again(), self._compare_again_and_again())
+        ]
         for hour in range(1, max(2, round(self._hours) + 1)):
             cpu_s = time.process_time()
             self._begin_hour()
@@ -250,10 +254,11 @@ class Day:
             self._end_hour(hour, time.process_time() - cpu_s)
         await asyncio.gather(*events)
         await self._come_to_rest()
-        looking.cancel()
+        for each in looking:
+            each.cancel()
         self._sum_up()
         await self._kill()
-        await asyncio.gather(looking, return_exceptions=True)
+        await asyncio.gather(*looking, return_exceptions=True)
         return self.result
 
     async def _somebody_leads(self) -> None:
@@ -320,6 +325,15 @@ class Day:
             if self._is_calm():
                 late = len(self._cluster.late(LATE_S))
                 self.result.late_in_calm = max(self.result.late_in_calm, late)
+
+    async def _compare_again_and_again(self) -> None:
+        """More often than once an hour, or what is wrong for an hour might not be seen."""
+        began_s = NOW.s
+        while True:
+            await asyncio.sleep(_COMPARE_EVERY_S)
+            at = f"after {(NOW.s - began_s) / HOUR_S:g} hours"
+            wrong = self._oracle.wrong(at_rest=False)
+            self.result.wrong.extend(f"{at}: {each}" for each in wrong)
 
     def _begin_hour(self) -> None:
         self._seen = {
