@@ -163,7 +163,7 @@ def test_every_file_that_is_named_exists(path: Path):
 def test_the_names_of_files_are_found():
     text = (ROOT / "CONTRIBUTING.md").read_text()
 
-    assert {"tests/test_layout.py", "provisioner/node/", ".ci/run"} <= set(files_named_in(text))
+    assert {"tests/test_layout.py", "webhook/", ".ci/run"} <= set(files_named_in(text))
     assert files_named_in("`tests/nowhere.py`; -m tests.nothing") == [
         "tests/nowhere.py",
         "provisioner/tests/nowhere.py",
@@ -308,7 +308,7 @@ def test_the_make_targets_and_folders_exist():
     told = set(re.findall(r"^make ([\w-]+)", contributing, re.MULTILINE))
     assert told == targets - {"clean"}
     assert set(re.findall(r"^make ([\w-]+)", README.read_text(), re.MULTILINE)) <= targets
-    assert len(folders) > 5
+    assert len(folders) >= 5
     assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
 
 

@@ -1,7 +1,6 @@
 """Modifications of volumes in EC2: begin one, look at the latest ones; nothing is waited for."""
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, ask_about, one_of, pages
@@ -39,9 +38,7 @@ class Modifications:
         modification: Modification = answer["Modification"]
         return modification
 
-    async def latest(
-        self, volume_ids: Iterable[str], *, background: bool = False
-    ) -> dict[str, Modification | Ec2Error]:
+    async def latest(self, volume_ids: Iterable[str]) -> dict[str, Modification | Ec2Error]:
         """The latest modification of each of these volumes; of one never modified there is none.
 
         By a filter, at most 200 volumes a call: a call by ids fails for one that was never
@@ -50,12 +47,11 @@ class Modifications:
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        described = partial(self._describe, background=background)
         found: dict[str, Modification | Ec2Error] = {}
 
         async def ask(ids: list[str]) -> None:
             params = {"Filters": [one_of("volume-id", ids)], "MaxResults": PAGE}
-            async for page in pages(described, params):
+            async for page in pages(self._describe, params):
                 found.update((each.volume_id, each) for each in page["Modifications"])
 
         return found | await ask_about(filter(is_volume_id, volume_ids), FILTER_VALUES, ask)
@@ -78,10 +74,8 @@ class Modifications:
 
         return found | await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
-    async def _describe(
-        self, params: Mapping[str, Any], *, background: bool = False
-    ) -> dict[str, Any]:
-        return await self._calls.call("DescribeVolumesModifications", params, background=background)
+    async def _describe(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        return await self._calls.call("DescribeVolumesModifications", params)
 
 
 def _modify_params(request: ModifyRequest) -> dict[str, Any]:

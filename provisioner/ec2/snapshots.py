@@ -144,9 +144,7 @@ class Snapshots:
             return False
         return True
 
-    async def describe(
-        self, snapshot_ids: Iterable[str], *, background: bool = False
-    ) -> dict[str, EbsSnapshot | Ec2Error]:
+    async def describe(self, snapshot_ids: Iterable[str]) -> dict[str, EbsSnapshot | Ec2Error]:
         """What EC2 knows of these snapshots, at most 500 ids a call; absent: it knows no such one.
 
         Also snapshots that another account shares with ours: who names one by its id means it. One
@@ -159,14 +157,12 @@ class Snapshots:
 
         async def ask(ids: list[str]) -> None:
             params = {"SnapshotIds": ids}
-            answer = await self._calls.call("DescribeSnapshots", params, background=background)
+            answer = await self._calls.call("DescribeSnapshots", params)
             found.update((snapshot.snapshot_id, snapshot) for snapshot in answer["Snapshots"])
 
         return found | await ask_about(filter(is_snapshot_id, snapshot_ids), IDS_PER_CALL, ask)
 
-    async def look_for(
-        self, snapshot_ids: Iterable[str], *, background: bool = False
-    ) -> dict[str, EbsSnapshot | Ec2Error]:
+    async def look_for(self, snapshot_ids: Iterable[str]) -> dict[str, EbsSnapshot | Ec2Error]:
         """As ``describe``, for snapshots that may well not be there: by a filter, ≤ 200 ids a call.
 
         Also what another account shares with ours, perhaps only since the last look; but not
@@ -175,7 +171,7 @@ class Snapshots:
         Raises:
             Ec2Error: EC2 could not be asked.
         """
-        described = partial(self._describe, background=background, whose=_FOR_US)
+        described = partial(self._describe, background=False, whose=_FOR_US)
         found: dict[str, EbsSnapshot | Ec2Error] = {}
 
         async def ask(ids: list[str]) -> None:

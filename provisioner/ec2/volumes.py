@@ -189,9 +189,7 @@ class Volumes:
 
         return found | await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
-    async def look_for(
-        self, volume_ids: Iterable[str], *, background: bool = False
-    ) -> dict[str, Volume | Ec2Error]:
+    async def look_for(self, volume_ids: Iterable[str]) -> dict[str, Volume | Ec2Error]:
         """As ``describe``, for volumes that may well not be there: by a filter, ≤ 200 ids a call.
 
         Raises:
@@ -201,13 +199,13 @@ class Volumes:
 
         async def ask(ids: list[str]) -> None:
             params = {"Filters": [one_of("volume-id", ids)], "MaxResults": PAGE}
-            async for page in self._pages(params, background=background):
+            async for page in self._pages(params):
                 found.update((volume.volume_id, volume) for volume in page)
 
         return found | await ask_about(filter(is_volume_id, volume_ids), FILTER_VALUES, ask)
 
     async def initializations(
-        self, volume_ids: Iterable[str], *, background: bool = False
+        self, volume_ids: Iterable[str]
     ) -> dict[str, Initialization | Ec2Error]:
         """How far these volumes have come to hold what they were made of; absent: EC2 has no such.
 
@@ -218,14 +216,12 @@ class Volumes:
 
         async def ask(ids: list[str]) -> None:
             params = {"VolumeIds": ids}
-            answer = await self._calls.call("DescribeVolumeStatus", params, background=background)
+            answer = await self._calls.call("DescribeVolumeStatus", params)
             found.update((each.volume_id, each) for each in answer["Initializations"])
 
         return found | await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 
-    async def tag(
-        self, volume_ids: Iterable[str], tags: Mapping[str, str], *, background: bool = True
-    ) -> dict[str, Ec2Error]:
+    async def tag(self, volume_ids: Iterable[str], tags: Mapping[str, str]) -> dict[str, Ec2Error]:
         """Write tags on many volumes; the same again is harmless.
 
         Returns:
@@ -238,7 +234,7 @@ class Volumes:
 
         async def ask(ids: list[str]) -> None:
             params = {"Resources": ids, "Tags": written}
-            await self._calls.call("CreateTags", params, background=background)
+            await self._calls.call("CreateTags", params, background=True)
 
         return await ask_about(filter(is_volume_id, volume_ids), IDS_PER_CALL, ask)
 

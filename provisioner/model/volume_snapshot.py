@@ -19,8 +19,6 @@ BEING_DELETED = f"{_GROUP}/volumesnapshot-being-deleted"
 ALLOW_VOLUME_MODE_CHANGE = f"{_GROUP}/allow-volume-mode-change"
 # On a content that is one of a group: the group's controller takes its snapshot.
 GROUP_HANDLE = "groupsnapshot.storage.k8s.io/volumeGroupSnapshotHandle"
-DELETION_SECRET_NAME = f"{_GROUP}/deletion-secret-name"
-DELETION_SECRET_NAMESPACE = f"{_GROUP}/deletion-secret-namespace"
 CONTENT_FINALIZER = f"{_GROUP}/volumesnapshotcontent-bound-protection"
 # On a snapshot from which a volume is being made, by external-provisioner 6.3 and by us.
 SOURCE_FINALIZER = "provisioner.storage.kubernetes.io/volumesnapshot-as-source-protection"

@@ -96,7 +96,6 @@ class Expand:
         volume_path: where the volume is staged or published.
         staging_path: "" if the request has none.
         required_bytes: the minimum; 0 for none.
-        limit_bytes: the maximum; 0 for none.
         capability: None if the request has none.
     """
 
@@ -104,17 +103,15 @@ class Expand:
     volume_path: str
     staging_path: str
     required_bytes: int
-    limit_bytes: int
     capability: Capability | None
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """Measure a volume (NodeGetVolumeStats); ``staging_path`` is "" if the request has none."""
+    """Measure a volume (NodeGetVolumeStats)."""
 
     volume_id: str
     volume_path: str
-    staging_path: str
 
 
 @dataclass(frozen=True, slots=True)

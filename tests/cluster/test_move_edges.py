@@ -31,7 +31,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SLOTS = 12
 CREATE_SNAPSHOT, CREATE_VOLUME = "CreateSnapshot #1", "CreateVolume #1"
 DELETE_CLAIM, CREATE_CLAIM = "DELETE persistentvolumeclaims #1", "POST persistentvolumeclaims #1"
-DELETE_SNAPSHOT, CREATE_POD = "DeleteSnapshot #1", "POST pods #1"
+CREATE_POD = "POST pods #1"
 
 Point = tuple[type[EdgeStory], str, str]
 BEGIN = "PATCH volumemoves #1"

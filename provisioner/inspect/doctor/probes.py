@@ -37,7 +37,6 @@ from provisioner.model.zone import zone_of
 
 A = TypeVar("A")
 _IDS_A_CALL = 200
-_PAGE = 1000
 _PATIENCE_S = 15.0
 _AUDIENCE = "sts.amazonaws.com"
 _TOKEN_S = 600

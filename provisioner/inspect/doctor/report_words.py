@@ -12,7 +12,6 @@ from provisioner.inspect.terminal.table_rules import wrapped
 from provisioner.model.sentences import printable
 
 _ORDER = list(Verdict)
-_TROUBLE = (Verdict.FAILED, Verdict.WARNING)
 _COLOURS = {Verdict.FAILED: "red", Verdict.WARNING: "yellow", Verdict.OK: "green"}
 _WIDEST = max(map(len, Verdict))
 

@@ -189,15 +189,10 @@ class WatchedPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
         return next((each for each in every if each.started_at and not each.ready), None)
 
 
-class CsiDriver(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A CSIDriver."""
-
-
 class SnapshotSource(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``spec.source`` of a snapshot."""
 
     persistent_volume_claim_name: str | None = None
-    volume_snapshot_content_name: str | None = None
 
 
 class SnapshotSpec(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):

@@ -28,7 +28,6 @@ class CsiDriverOptions(msgspec.Struct, frozen=True, rename="camel", gc=False, kw
     """``spec`` of a CSIDriver; the defaults are the API server's."""
 
     attach_required: bool | None = None
-    pod_info_on_mount: bool | None = None
     fs_group_policy: str | None = None
     volume_lifecycle_modes: list[str] | None = None
 
@@ -49,7 +48,6 @@ class ServiceReference(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class WebhookClient(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``clientConfig`` of a webhook; ``ca_bundle`` is PEM in base64."""
 
-    url: str | None = None
     service: ServiceReference | None = None
     ca_bundle: str | None = None
 
@@ -73,7 +71,6 @@ class CrdVersion(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     name: str = ""
     served: bool = False
-    storage: bool = False
 
 
 class CrdSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):

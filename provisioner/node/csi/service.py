@@ -113,18 +113,14 @@ class Requests:
             volume_path=volume_path,
             staging_path=self._optional_path(message.staging_target_path, "staging_target_path"),
             required_bytes=size.required_bytes,
-            limit_bytes=size.limit_bytes,
             capability=_capability(message) if message.HasField("volume_capability") else None,
         )
 
     def stats(self, message: csi_pb2.NodeGetVolumeStatsRequest) -> Stats:
         """NodeGetVolumeStats."""
         volume_id, volume_path = self._mounted(message.volume_id, message.volume_path)
-        return Stats(
-            volume_id=volume_id,
-            volume_path=volume_path,
-            staging_path=self._optional_path(message.staging_target_path, "staging_target_path"),
-        )
+        self._optional_path(message.staging_target_path, "staging_target_path")
+        return Stats(volume_id, volume_path)
 
     def _mounted(self, handle: str, path: str) -> tuple[str, str]:
         """The id and the path of a volume that should be mounted.

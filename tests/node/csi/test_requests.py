@@ -99,12 +99,12 @@ def test_a_grow_and_a_measure_are_read_whole():
 
     assert REQUESTS.expand(
         csi_pb2.NodeExpandVolumeRequest(volume_id=ID, volume_path=TARGET, capacity_range=size)
-    ) == Expand(ID, TARGET, "", 5, 9, None)
+    ) == Expand(ID, TARGET, "", 5, None)
     assert REQUESTS.stats(
         csi_pb2.NodeGetVolumeStatsRequest(
             volume_id=ID, volume_path=TARGET, staging_target_path=STAGING
         )
-    ) == Stats(ID, TARGET, STAGING)
+    ) == Stats(ID, TARGET)
 
 
 def test_an_in_tree_id_is_that_of_its_volume():

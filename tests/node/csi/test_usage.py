@@ -15,7 +15,7 @@ pytestmark = pytest.mark.usefixtures("no_leaked_tasks")
 
 
 def stats(machine: Machine, volume_id: str = VOLUME) -> Stats:
-    return Stats(volume_id, str(machine.target()), "")
+    return Stats(volume_id, str(machine.target()))
 
 
 @pytest.mark.parametrize("file_system", ["ext4", "xfs"])
@@ -131,6 +131,6 @@ async def test_a_disk_that_came_back_under_its_name_is_not_the_one_that_is_mount
     assert again.number != disk.number
 
     with pytest.raises(NodeError, match=f"device {disk.number} is mounted where") as wrong:
-        await machine.usages.of(Stats(VOLUME, str(machine.staging()), ""))
+        await machine.usages.of(Stats(VOLUME, str(machine.staging())))
 
     assert wrong.value.reason is Reason.WRONG_DEVICE

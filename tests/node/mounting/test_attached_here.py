@@ -71,7 +71,6 @@ async def expand(machine: Machine, path: Path) -> int:
         volume_path=str(path),
         staging_path="",
         required_bytes=512 * MIB,
-        limit_bytes=0,
         capability=None,
     )
     return await machine.expander.expand(asked)

@@ -18,7 +18,6 @@ def expand(machine: Machine, path: Path, size_mib: int, **given: object) -> Expa
     asked: dict[str, object] = {
         "staging_path": "",
         "required_bytes": size_mib * MIB,
-        "limit_bytes": 0,
         "capability": None,
     }
     return Expand(volume_id=VOLUME, volume_path=str(path), **asked | given)  # type: ignore[arg-type]
