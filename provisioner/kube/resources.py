@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 from provisioner.model import volume_move
+from provisioner.model.access_review import AccessReview
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import Claim, LabelledClaim
 from provisioner.model.copy_pod import CopyPod
@@ -138,6 +139,12 @@ VALIDATING_CONFIGURATIONS = Resource(
     WebhookConfiguration,
 )
 EVENTS = Resource("", "v1", "events", "Event", KubeObject)
+# Everybody who has logged in may ask: ClusterRole system:basic-user (Kubernetes 1.36 RBAC guide).
+ACCESS_REVIEWS = Resource(
+    *("authorization.k8s.io", "v1", "selfsubjectaccessreviews"),
+    "SelfSubjectAccessReview",
+    AccessReview,
+)
 
 
 def whole(obj: T) -> T | None:

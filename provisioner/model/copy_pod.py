@@ -5,6 +5,7 @@ Source: Kubernetes 1.36 API reference, core/v1 PodStatus, ContainerStatus.
 
 import msgspec
 
+from provisioner.model.claim import Condition
 from provisioner.model.document import FullMeta
 from provisioner.model.meta import KubeObject
 from provisioner.model.pod import PodSpec
@@ -40,22 +41,13 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_
     last_state: ContainerState = ContainerState()
 
 
-class PodCondition(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One of ``status.conditions``."""
-
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-
-
 class CopyPodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``status``."""
 
     phase: str = ""
     reason: str = ""
     message: str = ""
-    conditions: list[PodCondition] | None = None
+    conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
 
 

@@ -13,12 +13,12 @@ from typing import Any, TypeVar
 from provisioner.inspect.command_line import KubeTarget
 from provisioner.inspect.df.usage import on_node
 from provisioner.kube.client import KubeClient, Patch, find
-from provisioner.kube.resources import CLAIMS, VOLUME_MOVES, Resource, T
+from provisioner.kube.resources import ACCESS_REVIEWS, CLAIMS, VOLUME_MOVES, Resource, T
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NO_ANSWER, KubeError, Outcome, Reason, StorageError
 from provisioner.model.volume_move import VolumeMove
 from provisioner.moves import wish_rules
-from provisioner.moves.kinds import ACCESS_REVIEWS, OWNED_PODS
+from provisioner.moves.kinds import OWNED_PODS
 
 A = TypeVar("A")
 ROLE = "ebs-provisioner-volume-mover"  # manifests/volume-moves/mover.yaml

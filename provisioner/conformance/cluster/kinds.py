@@ -132,18 +132,6 @@ class Event(KubeObject, frozen=True, rename="camel", kw_only=True):
     involved_object: ObjectReference = ObjectReference()
 
 
-class ReviewStatus(msgspec.Struct, frozen=True):
-    """``status`` of a review of rights."""
-
-    allowed: bool = False
-
-
-class AccessReview(KubeObject, frozen=True, rename="camel", kw_only=True):
-    """A SelfSubjectAccessReview."""
-
-    status: ReviewStatus = ReviewStatus()
-
-
 _SNAPSHOT = "snapshot.storage.k8s.io"
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", Namespace)
 PODS = Resource("", "v1", "pods", "Pod", RunPod)
@@ -154,11 +142,4 @@ SNAPSHOTS = Resource(_SNAPSHOT, "v1", "volumesnapshots", "VolumeSnapshot", SeenS
 CONTENTS = Resource(_SNAPSHOT, "v1", "volumesnapshotcontents", "VolumeSnapshotContent", SeenContent)
 SNAPSHOT_CLASSES = Resource(
     _SNAPSHOT, "v1", "volumesnapshotclasses", "VolumeSnapshotClass", KubeObject
-)
-REVIEWS = Resource(
-    "authorization.k8s.io",
-    "v1",
-    "selfsubjectaccessreviews",
-    "SelfSubjectAccessReview",
-    AccessReview,
 )

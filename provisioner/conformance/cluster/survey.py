@@ -14,7 +14,6 @@ from provisioner.conformance.cluster.kinds import (
     EVENTS,
     NAMESPACES,
     PODS,
-    REVIEWS,
     SNAPSHOT_CLASSES,
     SNAPSHOTS,
 )
@@ -22,7 +21,13 @@ from provisioner.conformance.journal import InCluster
 from provisioner.conformance.probe import CannotRunError
 from provisioner.kube.client import KubeClient
 from provisioner.kube.lease import LEASES
-from provisioner.kube.resources import CSI_NODES, NODES, PERSISTENT_VOLUMES, Resource
+from provisioner.kube.resources import (
+    ACCESS_REVIEWS,
+    CSI_NODES,
+    NODES,
+    PERSISTENT_VOLUMES,
+    Resource,
+)
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import KubeError
 from provisioner.model.node import Node
@@ -218,7 +223,7 @@ async def _missing(client: KubeClient, rights: Iterable[Right], namespace: str) 
             "namespace": namespace if inside else "",
         }
         body = {"spec": {"resourceAttributes": asked}}
-        review = await client.create(REVIEWS, body)
+        review = await client.create(ACCESS_REVIEWS, body)
         return "" if review.status.allowed else f"{verb} {kind.plural}"
 
     found = await asyncio.gather(*map(lacks, rights))

@@ -5,6 +5,7 @@ from datetime import datetime
 import msgspec
 
 from provisioner.model.claim import Condition
+from provisioner.model.copy_pod import Terminated, Waiting
 from provisioner.model.meta import KubeObject, ObjectReference
 from provisioner.model.node import OwnedMeta, Owner
 from provisioner.model.pod import Pod
@@ -60,25 +61,10 @@ class Event(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
         return (self.source.component if self.source else "") or self.reporting_component
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """``state.waiting`` of a container."""
-
-    reason: str = ""
-    message: str = ""
-
-
 class Running(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
     """``state.running`` of a container."""
 
     started_at: datetime | None = None
-
-
-class Terminated(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
-    """``state.terminated`` of a container."""
-
-    exit_code: int = 0
-    reason: str = ""
-    message: str = ""
 
 
 class ContainerState(msgspec.Struct, frozen=True, gc=False, kw_only=True):

@@ -14,9 +14,9 @@ from provisioner.inspect.reading.kind_rules import (
     ContainerState,
     ContainerStatus,
     PodStatus,
-    Waiting,
 )
 from provisioner.model import persistent_volume as p
+from provisioner.model.copy_pod import Waiting
 from provisioner.model.errors import Reason
 from provisioner.model.taint import Taint
 from provisioner.model.volume import AttachmentState, Instance, InstanceAttachment

@@ -15,9 +15,8 @@ from provisioner.inspect.reading.kind_rules import (
     ContainerState,
     ContainerStatus,
     Running,
-    Terminated,
-    Waiting,
 )
+from provisioner.model.copy_pod import Terminated, Waiting
 from provisioner.model.volume import AttachmentState, InstanceAttachment
 from tests.builders import INSTANCE
 from tests.inspect.explain.views import (

@@ -208,7 +208,7 @@ async def test_a_growth_that_may_succeed_next_time_is_asked_for_again(machine):
     machine.fake("resize2fs", "echo resize2fs: Cannot allocate memory >&2; exit 1")
 
     with pytest.raises(NodeError, match="this is retried") as failed:
-        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
+        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, None))
 
     assert failed.value.reason is Reason.GROW_FAILED
     assert code_of(failed.value, "NodeExpandVolume") is StatusCode.UNAVAILABLE
@@ -223,7 +223,7 @@ async def test_a_growth_that_is_killed_each_time_does_not_keep_pods_from_the_vol
     machine.fake("resize2fs", f"echo run >> {runs}; kill -9 $$")
 
     with pytest.raises(NodeError, match="ended by SIGKILL: no output twice; if the") as failed:
-        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
+        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, None))
 
     assert runs.read_text() == "run\nrun\n"
     assert code_of(failed.value, "NodeExpandVolume") is StatusCode.FAILED_PRECONDITION
@@ -255,9 +255,7 @@ async def test_an_ext4_without_64_bits_on_a_device_past_16_tib_is_mounted_at_its
         await machine.stager.stage(machine.stage(origin="snap-1"))
 
         (machine.staging() / "file").write_text("usable")
-        request = Expand(
-            disk.volume_id, str(machine.staging()), "", 17 * 1024 * 1024 * MIB, 0, None
-        )
+        request = Expand(disk.volume_id, str(machine.staging()), "", 17 * 1024 * 1024 * MIB, None)
         with pytest.raises(NodeError) as refused:
             await machine.expander.expand(request)
         assert code_of(refused.value, "NodeExpandVolume") is StatusCode.FAILED_PRECONDITION
@@ -329,7 +327,7 @@ async def test_the_kubelet_lets_no_pod_use_what_has_errors_after_its_growth(mach
     with pytest.raises(
         NodeError, match=r"delete the pods on this node that use it: .*agents for logs"
     ) as failed:
-        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, 0, None))
+        await machine.expander.expand(Expand(VOLUME, str(machine.staging()), "", 0, None))
 
     assert code_of(failed.value, "NodeExpandVolume") is StatusCode.UNAVAILABLE
 
