@@ -16,8 +16,8 @@ _MEASURE_AGAIN_S = 10.0
 _MEASURE_S = 2.0  # the look at the move does not wait longer for a node
 _UNTAKEN_S = 60.0
 _CHANGED = (
-    "the claim, its volume, its class or an owner of its pods has changed since you agreed to the "
-    "plan, so the move is aborted: run the command again"
+    "the claim, its volume, its class, what it would lose or an owner of its pods has changed "
+    "since you agreed to the plan, so the move is aborted: run the command again"
 )
 
 

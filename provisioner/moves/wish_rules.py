@@ -533,9 +533,10 @@ def changed_since(confirmed: VolumeMove, move: VolumeMove) -> bool:
     before, now = confirmed.told, move.told
     if now.plan is None or before.plan is None:
         return False
+    # ``kept`` says whether anything is lost.
     return (before.plan.source, before.plan.target, before.plan.stops, before.source) != (
         now.plan.source,
         now.plan.target,
         now.plan.stops,
         now.source,
-    )
+    ) or before.kept != now.kept

@@ -16,7 +16,7 @@ async def test_abort_of_a_move_that_is_done_shows_what_is_lost_asks_and_moves_ba
     cluster: FakeCluster, run: Run
 ):
     cluster.put("mine", {"phase": "Done"})
-    cluster.plan = BACK
+    cluster.plan = cluster.way[0] = BACK
     done = await run("--abort", "shop/mine", says="y\n")
 
     assert done.exit_code == 0, done.output
@@ -44,7 +44,7 @@ async def test_whoever_does_not_want_to_go_back_has_changed_nothing(cluster: Fak
 
 async def test_going_back_twice_is_one_move(cluster: FakeCluster, run: Run):
     cluster.put("mine", {"phase": "Done"})
-    cluster.plan = BACK
+    cluster.plan = cluster.way[0] = BACK
     words = ("--abort", "shop/mine", "--yes", "--scale-down", "--keep-source", "2h")
     first = await run(*words)
     assert cluster.claim is not None
@@ -80,3 +80,18 @@ async def test_the_plan_of_going_back_can_be_looked_at_alone(cluster: FakeCluste
 
     assert (done.exit_code, [*cluster.moves], real(cluster)) == (0, ["mine"], [])
     assert "  - what was written since is lost" in done.stdout
+
+
+async def test_going_back_without_a_loss_is_aborted_if_a_node_has_had_the_newer_volume_since(
+    cluster: FakeCluster, run: Run
+):
+    """A pod has started, and has written, while the question stood."""
+    cluster.put("mine", {"phase": "Done"})
+    cluster.plan = PLANNED | {"kept": KEPT | {"isAll": True}}
+    cluster.way[0] = PLANNED | {"kept": KEPT | {"isAll": False}}
+    done = await run("--abort", "shop/mine", says="y\n")
+
+    assert done.exit_code == 1
+    assert "what it would lose" in done.stdout
+    assert cluster.bodies[-1]["spec"] == {"abort": True}
+    assert "is aborted: claim shop/data has its old volume" in done.stdout
