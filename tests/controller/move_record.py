@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -183,6 +184,7 @@ class FakeOwner(Consumers):
 
     def __init__(self, record: FakeRecord) -> None:
         self._record = record  # type: ignore[assignment]
+        self._caches = SimpleNamespace(moves={})  # type: ignore[assignment]
         self.generation = 4
         self.replicas = 3
         self.scaled: list[int] = []

@@ -196,7 +196,11 @@ class MoveEnding:
 
     async def _bring_back(self, move: VolumeMove) -> VolumeMove:
         is_settled = phase_age_s(move) >= _LATEST_REQUEST_S
-        return await self._consumers.bring_back(move, is_settled=is_settled)
+        move, waits = await self._consumers.bring_back(move, is_settled=is_settled)
+        if waits is None:
+            return move
+        undone = f"{_why(move)}; " if move.told.phase == Phase.ABORTING else ""
+        return await self._record.tell(move, f"{undone}{waits.message}")
 
     async def release(self, move: VolumeMove) -> Next:
         """Let the move itself be deleted."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -91,6 +92,33 @@ async def test_a_move_is_not_undone_before_its_owners_have_their_replicas_back()
 
     assert isinstance(await ending.undo(structs.replace(move, status=since)), Later)
     assert record.written == []
+
+
+async def test_a_move_waits_until_another_has_given_an_owner_back_and_says_so():
+    """That one has scaled it further down, and has recorded what this one has left."""
+    ending, record = a_cleaning(a_pv("Bound"))
+    owner = FakeOwner(record)
+    ending._consumers, owner.replicas = owner, 0
+    web = MoveConsumer(kind="StatefulSet", name="web", uid="w", replicas=3, scale_to=2)
+    lower = structs.replace(web, replicas=2, scale_to=0)
+    other = in_phase(a_done_move(keeps=False), "Swapping", consumers=[lower])
+    meta = structs.replace(other.metadata, uid="other", name="first")
+    owner._caches = SimpleNamespace(  # type: ignore[assignment]
+        moves={"other": structs.replace(other, metadata=meta)}
+    )
+    text = (
+        "waiting until VolumeMove shop/first has scaled StatefulSet web back, which it has scaled "
+        "further down"
+    )
+
+    move = in_phase(a_done_move(keeps=False), "Cleaning", consumers=[web])
+    assert isinstance(await ending.clean(move), Later)
+    assert (owner.scaled, record.written) == ([], [{"message": text}])
+
+    move = in_phase(move, "Aborting", message="aborted by its user", undone_from="Creating")
+    assert isinstance(await ending.undo(move), Later)
+    assert record.written[-1] == {"message": f"aborted by its user; {text}"}
+    assert owner.scaled == []
 
 
 def a_cleaning(old: PersistentVolume | None) -> tuple[MoveEnding, FakeRecord]:

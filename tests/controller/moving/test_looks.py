@@ -149,7 +149,8 @@ async def test_an_owner_is_scaled_only_in_the_version_that_was_read():
     async def patch(_: Any, __: str, body: Any, **___: Any) -> None:
         bodies.append(body)
 
-    consumers = Consumers(cast("Any", SimpleNamespace(client=SimpleNamespace(patch=patch))), None)  # type: ignore[arg-type]
+    services = SimpleNamespace(client=SimpleNamespace(patch=patch), caches=None)
+    consumers = Consumers(cast("Any", services), None)  # type: ignore[arg-type]
     meta = {"name": "web", "namespace": "shop", "uid": "w", "resourceVersion": "8"}
     seen = msgspec.convert({"metadata": meta, "spec": {"replicas": 3}}, Workload)
 

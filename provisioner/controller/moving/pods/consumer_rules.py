@@ -3,14 +3,14 @@
 Each owner's former number is in the move's status before it is scaled down.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from msgspec import structs
 
-from provisioner.controller.moving.phase_rules import COUNTS
+from provisioner.controller.moving.phase_rules import COUNTS, Await
 from provisioner.model.sentences import listed
-from provisioner.model.volume_move import MoveConsumer
+from provisioner.model.volume_move import MoveConsumer, VolumeMove
 from provisioner.model.workload import STATEFUL_SET, OwnerReference, Workload
 
 # Whoever scales it up again after that would do so for ever.
@@ -257,3 +257,40 @@ def is_to_come_back(consumer: MoveConsumer, workload: Workload | None) -> bool:
     return workload.replicas == consumer.scale_to or (
         is_half_way and workload.replicas != consumer.replicas
     )
+
+
+def is_further_down(consumer: MoveConsumer, workload: Workload | None) -> bool:
+    """Whether an owner has fewer replicas than the move has left it."""
+    return (
+        workload is not None
+        and workload.uid == consumer.uid
+        and workload.replicas < consumer.scale_to
+    )
+
+
+def is_unchanged(seen: Workload, now: Workload | None) -> bool:
+    """Whether nobody has scaled an owner between two looks."""
+    return now is not None and (seen.uid, seen.metadata.generation) == (
+        now.uid,
+        now.metadata.generation,
+    )
+
+
+def gives_back_first(
+    move: VolumeMove, consumer: MoveConsumer, moves: Iterable[VolumeMove]
+) -> Await | None:
+    """Another move that has scaled an owner further down, and has not given it back yet.
+
+    It has recorded what this one has left; so the last one gives back first, and this one then
+    finds the owner as it has left it. By ``scale_to``, so that no two wait for each other.
+    """
+    for other in moves:
+        theirs = (each for each in other.told.consumers if each.uid == consumer.uid)
+        if other.uid != move.uid and any(
+            is_owed([each]) and each.scale_to < consumer.scale_to for each in theirs
+        ):
+            return Await(
+                f"waiting until VolumeMove {other.key} has scaled {consumer.kind} {consumer.name} "
+                "back, which it has scaled further down"
+            )
+    return None

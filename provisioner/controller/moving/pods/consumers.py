@@ -10,11 +10,12 @@ import msgspec
 import structlog
 from msgspec import structs
 
+from provisioner.controller.moving.phase_rules import Await
 from provisioner.controller.moving.pods import consumer_rules as rules
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.shared.services import Services
 from provisioner.kube.client import Patch, find
-from provisioner.kube.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS
+from provisioner.kube.resources import DEPLOYMENTS, REPLICA_SETS, STATEFUL_SETS, VOLUME_MOVES
 from provisioner.model.volume_move import MoveConsumer, VolumeMove
 from provisioner.model.workload import ControlledPod, Workload
 
@@ -29,6 +30,7 @@ class Consumers:
 
     def __init__(self, services: Services, record: MoveRecord) -> None:
         self._client = services.client
+        self._caches = services.caches
         self._record = record
 
     async def look(self, pods: Sequence[ControlledPod]) -> list[rules.Consumer]:
@@ -72,27 +74,48 @@ class Consumers:
             return step
         return None
 
-    async def bring_back(self, move: VolumeMove, *, is_settled: bool) -> VolumeMove:
+    async def bring_back(
+        self, move: VolumeMove, *, is_settled: bool
+    ) -> tuple[VolumeMove, Await | None]:
         """Give the owners the numbers of replicas that they had.
 
         Args:
             move: whose owners they are.
             is_settled: no request of before can come any more; until then, an owner that one could
                 still scale down is left for later (see ``rules.is_owed``).
+
+        Returns:
+            The move as it is then, and the other move that has to give an owner back first.
         """
         known = list(move.told.consumers)
+        waits: Await | None = None
         for at, each in enumerate(known):
             if each.replicas is None or each.is_back:
                 continue
             workload = await self._read(each.kind, each.name, move.metadata.namespace)
             if not is_settled and rules.may_be_scaled_yet(each, workload):
                 continue
+            if workload is not None and rules.is_further_down(each, workload):
+                first = await self._gives_back_first(move, each)
+                again = await self._read(each.kind, each.name, move.metadata.namespace)
+                waits = first or waits
+                # Else it is not of the moment in which no other move was in the way.
+                if first is not None or not rules.is_unchanged(workload, again):
+                    continue
             if workload is not None and rules.is_to_come_back(each, workload):
                 await self._scale(each, workload, each.replicas)
             known[at] = structs.replace(each, is_back=True)
-        if known == move.told.consumers:
-            return move
-        return await self._remember(move, known)
+        if known != move.told.consumers:
+            move = await self._remember(move, known)
+        return move, waits
+
+    async def _gives_back_first(self, move: VolumeMove, consumer: MoveConsumer) -> Await | None:
+        """See ``consumer_rules``; to wait, a cache is enough: many may wait for one."""
+        known = rules.gives_back_first(move, consumer, self._caches.moves.values())
+        if known is not None:
+            return known
+        listing = await self._client.list(VOLUME_MOVES, namespace=move.metadata.namespace)
+        return rules.gives_back_first(move, consumer, listing.items)
 
     async def _announce(
         self, move: VolumeMove, consumer: MoveConsumer, known: Sequence[MoveConsumer]
