@@ -120,6 +120,9 @@ async def _one(
         raise StorageError(Reason.OBJECT_NOT_FOUND, f"there is no pvc {wish.claim_key}")
     before = wish_rules.done_before(there, wish, claim)
     if before is not None:
+        why = wish_rules.keeps_otherwise(wish, before)
+        if why is not None:
+            raise StorageError(Reason.CONFLICT, why)
         return Prepared(wish, before, is_there=True)
     others = tuple(each.claim_name for each in group if each.claim_name != wish.claim_name)
     async with limit:

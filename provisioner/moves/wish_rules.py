@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from provisioner.inspect.df import usage_rules
+from provisioner.inspect.shell_words import shell
 from provisioner.model.claim import CLAIM_KIND, Claim
 from provisioner.model.names import MOVED_SET
 from provisioner.model.quantity import parse_bytes
@@ -525,6 +526,29 @@ def done_before(moves: Sequence[VolumeMove], wish: Wish, claim: Claim) -> Volume
             and each.persistent_volume_name == claim.spec.volume_name
         ),
         None,
+    )
+
+
+def keeps_otherwise(wish: Wish, done: VolumeMove) -> str | None:
+    """Why a move that is done does not keep the old volume for as long as asked; None if it does.
+
+    The claim is moved, so there is nothing to make; whoever is told "done" would rely on it.
+    """
+    if not wish.keep_source or wish.keep_source == done.spec.keep_source:
+        return None
+    if not done.told.source_kept_until:
+        return (
+            f"VolumeMove {done.key} has done this, and does not keep the old volume any more: "
+            "leave --keep-source out"
+        )
+    patch = json.dumps({"spec": {"keepSource": wish.keep_source}})
+    command = shell(
+        "kubectl -n {} patch volumemove {} --type=merge -p {}",
+        *(done.metadata.namespace, done.name, patch),
+    )
+    return (
+        f"VolumeMove {done.key} has done this, and keeps the old volume for "
+        f"{done.spec.keep_source}: leave --keep-source out, or change it with {command}"
     )
 
 

@@ -98,6 +98,26 @@ async def test_a_command_that_is_run_again_after_the_end_does_nothing(
     assert "VolumeMove shop/mine has done this" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("until", "says"),
+    [
+        ("2026-12-07T00:00:00+00:00", """-p '{"spec": {"keepSource": "720h"}}'\n"""),
+        ("", "does not keep the old volume any more: leave --keep-source out\n"),
+    ],
+)
+async def test_whoever_wants_the_old_volume_kept_longer_is_not_told_that_this_is_done(
+    until: str, says: str, cluster: FakeCluster, run: Run
+):
+    made = cluster.put("mine", {"phase": "Done", "sourceKeptUntil": until})
+    assert cluster.claim is not None
+    cluster.claim["spec"]["volumeName"] = f"pvc-{made['metadata']['uid']}"
+    done = await run(SHOP_DATA, *TO_B, "--yes", "--keep-source", "720h")
+    same = await run(SHOP_DATA, *TO_B, "--yes", "--keep-source", "168h")
+
+    assert (done.exit_code, same.exit_code, cluster.bodies) == (1, 0, [])
+    assert says in done.stderr
+
+
 async def test_after_a_move_that_was_aborted_the_next_one_has_another_name(
     cluster: FakeCluster, run: Run
 ):

@@ -19,6 +19,8 @@ from provisioner.model.volume_move import Phase, VolumeMove
 
 _AGAIN_AT_MOST_S = 3600.0
 _HELD_AGAIN_S = 30.0
+# ``keepSource`` is in whole hours; the moments of its end and of the phase are taken one by one.
+_SAME_MOMENT_S = 60.0
 # The API server ends a request after that (Kubernetes 1.36 kube-apiserver --request-timeout).
 _LATEST_REQUEST_S = 60.0
 # A pod that comes back has its volume within a minute or two, also if its image is missing: the
@@ -102,9 +104,14 @@ class MoveEnding:
 
     async def keep_source(self, move: VolumeMove) -> Next:
         """Give the old PersistentVolume its policy back in the end, unless the move was deleted."""
-        source, until = move.source, move.told.source_kept_until
-        if move.deleting or not until:
+        source, told = move.source, move.told
+        if move.deleting or not told.source_kept_until:
             return await self.release(move)
+        until = _kept_until(move)
+        if until != told.source_kept_until:
+            message = told.message.replace(told.source_kept_until, until)
+            await self._record.write(move, {"message": message, "sourceKeptUntil": until})
+            return AGAIN
         left_s = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
         if left_s > 0:
             return Later(min(left_s, _AGAIN_AT_MOST_S))
@@ -207,6 +214,21 @@ class MoveEnding:
         await self._record.release(move)
         self.forget(move.uid)
         return SETTLED
+
+
+def _kept_until(move: VolumeMove) -> str:
+    """Until when the old volume is kept, by what the spec says now: it may be changed until then.
+
+    What was written when the move was done, if the spec says the same.
+    """
+    told = move.told
+    try:
+        done = datetime.fromisoformat(told.phase_since)
+        until = done + timedelta(seconds=move.spec.keep_source_s)
+        off_s = abs((until - datetime.fromisoformat(told.source_kept_until)).total_seconds())
+    except (ValueError, TypeError):  # as in ``pace.passed_s``
+        return told.source_kept_until
+    return until.isoformat(timespec="seconds") if off_s > _SAME_MOMENT_S else told.source_kept_until
 
 
 def _why(move: VolumeMove) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,6 +60,53 @@ async def test_the_old_volume_of_a_copy_gets_its_policy_back_once_it_is_released
 
     assert record.policies == ["Delete"]
     assert record.written[-1]["sourceKeptUntil"] == ""
+
+
+def kept_for(hours: str, *, done_hours_ago: float, kept_hours: float) -> VolumeMove:
+    """A move that is done; ``kept_hours``: for how long it was to keep the old volume then."""
+    done = datetime.now(UTC) - timedelta(hours=done_hours_ago)
+    until = (done + timedelta(hours=kept_hours)).isoformat(timespec="seconds")
+    move = in_phase(a_done_move(keeps=False), "Done", message=f"kept until {until}; see to it")
+    told = structs.replace(
+        move.told, phase_since=done.isoformat(timespec="seconds"), source_kept_until=until
+    )
+    return structs.replace(move, status=told, spec=structs.replace(move.spec, keep_source=hours))
+
+
+async def test_a_longer_keep_source_is_honoured_after_the_move_is_done():
+    ending, record = an_ending(a_pv("Released"))
+    move = kept_for("720h", done_hours_ago=2, kept_hours=1)
+    until = (datetime.fromisoformat(move.told.phase_since) + timedelta(hours=720)).isoformat()
+
+    assert await ending.keep_source(move) == AGAIN
+    assert record.written == [
+        {"message": f"kept until {until}; see to it", "sourceKeptUntil": until}
+    ]
+
+    told = structs.replace(move.told, source_kept_until=until)
+    assert isinstance(await ending.keep_source(structs.replace(move, status=told)), Later)
+    assert record.policies == []
+
+
+async def test_a_shorter_keep_source_is_honoured_after_the_move_is_done():
+    ending, record = an_ending(a_pv("Released"))
+    move = kept_for("1h", done_hours_ago=2, kept_hours=168)
+
+    assert await ending.keep_source(move) == AGAIN
+    assert record.policies == []
+
+    told = structs.replace(move.told, source_kept_until=record.written[-1]["sourceKeptUntil"])
+    await ending.keep_source(structs.replace(move, status=told))
+    assert record.policies == ["Delete"]
+
+
+async def test_a_keep_source_that_nobody_has_changed_is_not_written_again():
+    """The end is reckoned a moment before the phase is written."""
+    ending, record = an_ending(a_pv("Released"))
+    move = kept_for("1h", done_hours_ago=0.5, kept_hours=1 - 2 / 3600)
+
+    assert isinstance(await ending.keep_source(move), Later)
+    assert record.written == []
 
 
 async def test_who_deletes_a_move_before_its_end_keeps_the_old_volume_and_waits_for_nothing():
