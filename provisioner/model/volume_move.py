@@ -353,6 +353,8 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
         checked: what a node found on the new volume, once it was asked.
         consumers: the owners of pods that are scaled down.
         restarts: the UIDs of the pods that were evicted, or are about to be.
+        pods_before: how many pods used the claim when the first of these was; the plan may be of a
+            time when there were fewer.
         claim: the whole claim as JSON, written before it is deleted.
         phase_since: RFC 3339, when the phase was written.
         undone_from: the phase in which it was aborted.
@@ -381,6 +383,7 @@ class VolumeMoveStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     checked: CheckReport | None = None
     consumers: list[MoveConsumer] = []
     restarts: list[str] = []
+    pods_before: int = 0
     claim: str = ""
     phase_since: str = ""
     undone_from: str = ""

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 PATH = "/mutate/pods"
 """Where the webhook is asked about new pods."""
 MOST_EVICTIONS_MORE = 3
-"""Of each pod of the plan: whoever comes back ungated after that would do so for ever."""
+"""Of each pod that there was: whoever comes back ungated after that would do so for ever."""
 _NAME = "kubernetes.io/metadata.name"  # the label that every namespace has
 _ANY = "*"
 _NOT_HELD = (

@@ -25,11 +25,15 @@ _NOT_RESTARTED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Record all of these UIDs, then evict the pod. ``text``: says so, as a sentence."""
+    """Record all of these UIDs, then evict the pod.
+
+    ``text``: says so, as a sentence; ``pods_before``: recorded with the first of them.
+    """
 
     pod: ControlledPod
     restarts: tuple[str, ...]
     text: str
+    pods_before: int
 
 
 def refused(consumers: Sequence[Consumer]) -> str | None:
@@ -80,18 +84,19 @@ def next_eviction(move: VolumeMove, pods: Sequence[ControlledPod]) -> Evict | Gi
     for pod in left:
         why = _refused(pod.name, pod.metadata.controller, has_ended=pod.has_ended)
         if why is None:
-            return _evicted(move, pod)
+            return _evicted(move, pod, len(left))
         waits = waits or Await(why if pod.has_ended else f"waiting for pods to end: {why}")
     return waits
 
 
-def _evicted(move: VolumeMove, pod: ControlledPod) -> Evict | GiveUp:
+def _evicted(move: VolumeMove, pod: ControlledPod, left: int) -> Evict | GiveUp:
     known, owner = move.told.restarts, pod.metadata.controller
+    before = move.told.pods_before if known else left
     who = f"{owner.kind} {owner.name}" if owner is not None else ""
     if pod.uid in known:  # recorded, and perhaps not sent
-        return Evict(pod, tuple(known), f"pod {pod.name} of {who} is evicted")
+        return Evict(pod, tuple(known), f"pod {pod.name} of {who} is evicted", before)
     planned = move.told.plan.pods if move.told.plan is not None else ()
-    if len(known) >= (1 + MOST_EVICTIONS_MORE) * max(1, len(planned)):
+    if len(known) >= (1 + MOST_EVICTIONS_MORE) * max(1, len(planned), before):
         return GiveUp(
             f"pod {pod.name} of {who} was not held back, although {len(known)} of the claim's pods "
             "were evicted: the webhook does not answer, or is not asked about namespace "
@@ -99,7 +104,7 @@ def _evicted(move: VolumeMove, pod: ControlledPod) -> Evict | GiveUp:
             "names its node; see to it, or move the claim with consumers.policy ScaleDown or Wait"
         )
     text = f"pod {pod.name} of {who} is evicted; the one in its place starts after the swap"
-    return Evict(pod, (*known, pod.uid), text)
+    return Evict(pod, (*known, pod.uid), text, before)
 
 
 def not_evicted(pod: ControlledPod, message: str) -> Await:

@@ -55,6 +55,7 @@ class Restarts:
                 reason="MoveRestart",
                 warning=warning,
                 restarts=list(step.restarts),
+                podsBefore=step.pods_before,
             )
         try:
             await self._evict(step.pod)

@@ -6,13 +6,16 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec import convert, structs, to_builtins
 
 from provisioner.controller.moving.phase_rules import Await
+from provisioner.controller.moving.pods.consumer_rules import GiveUp
 from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.restarts import Restarts
 from provisioner.controller.shared.services import Services
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject
+from provisioner.model.volume_move import VolumeMoveStatus
 from provisioner.model.webhook_configuration import WebhookConfiguration
 from provisioner.model.workload import ControlledPod
 from tests.controller.move_record import FakeRecord
@@ -81,6 +84,30 @@ async def test_a_pod_that_the_plan_does_not_name_warns():
 
     (said,) = record.announced
     assert said.startswith("True pod web-7")
+
+
+async def test_pods_that_came_after_the_plan_are_all_evicted_and_may_come_back_as_often():
+    """Of one planned pod, there are five by now: none of them was held back, or could be."""
+    record, move = Record(*(a_pod(f"web-{at}", f"first-{at}") for at in range(5))), a_restart()
+
+    async def evict() -> Any:
+        nonlocal move
+        step = await restarts(record, Kube()).stop(move)
+        if isinstance(step, Evict):
+            status = {**to_builtins(move.told), **record.written[-1]}
+            move = structs.replace(move, status=convert(status, VolumeMoveStatus))
+            record.there = [each for each in record.there if each.uid != step.pod.uid]
+        return step
+
+    for _ in range(5):
+        assert isinstance(await evict(), Evict)
+    assert (await evict(), len(move.told.restarts)) == (None, 5)
+
+    for at in range(15):
+        record.there = [a_pod(f"web-{at % 5}", f"again-{at}")]
+        assert isinstance(await evict(), Evict)
+    record.there = [a_pod("web-0", "once more")]
+    assert isinstance(await evict(), GiveUp)
 
 
 async def test_after_a_crash_the_recorded_eviction_is_sent_and_nothing_written():
