@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 from provisioner.model.errors import NO_ANSWER, Reason, StorageError
 from provisioner.model.volume_move import Phase, VolumeMove
@@ -17,7 +18,7 @@ _MEASURE_S = 2.0  # the look at the move does not wait longer for a node
 _UNTAKEN_S = 60.0
 _CHANGED = (
     "the claim, its volume, its class, what it would lose or an owner of its pods has changed "
-    "since you agreed to the plan, so the move is aborted: run the command again"
+    "since you agreed to the plan"
 )
 
 
@@ -43,6 +44,7 @@ class Follower:
         self._display = display
         self._wanted = wanted
         self._confirmed = confirmed
+        self._is_unlike_confirmed = False
         self._shown: tuple[str, str, int] | None = None
         self._is_away = False
         self._is_untaken_told = False
@@ -60,12 +62,12 @@ class Follower:
         began_s = loop.time()
         try:
             while True:
+                await self._hold_to_what_was_confirmed(move)
                 end = progress_words.ending(move, wanted=self._wanted)
                 self._show_consumers(move)
                 if end is not None:
                     return self._ended(end)
                 self._show(move, loop.time() - began_s)
-                await self._hold_to_what_was_confirmed(move)
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 seen = await self._look(move)
                 if seen is None or seen.uid != move.uid:
@@ -75,6 +77,7 @@ class Follower:
             self._display.clear()
 
     def _ended(self, end: End) -> int:
+        end = replace(end, status=1) if self._is_unlike_confirmed else end
         self._display.say(end.sentence, end.colour)
         return end.status
 
@@ -98,13 +101,17 @@ class Follower:
                 self._display.say(each)
 
     async def _hold_to_what_was_confirmed(self, move: VolumeMove) -> None:
-        """Until the exchange it costs nothing to abort."""
+        """Until the exchange it costs nothing to abort; one that was faster is told."""
         confirmed = self._confirmed
         if confirmed is None or move.told.plan is None:
             return
-        if wish_rules.changed_since(confirmed, move) and not progress_words.is_late(move):
-            await self._moves.abort(move)
-            self._display.say(_CHANGED)
+        if wish_rules.changed_since(confirmed, move):
+            self._is_unlike_confirmed = True
+            if progress_words.is_late(move) or move.told.phase == Phase.DONE:
+                self._display.say(progress_words.too_late(move, _CHANGED))
+            elif not wish_rules.has_ended(move):
+                await self._moves.abort(move)
+                self._display.say(f"{_CHANGED}, so the move is aborted: run the command again")
         self._confirmed = None
 
     async def _look(self, move: VolumeMove) -> VolumeMove | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from msgspec import structs
 
 from provisioner.inspect.df.usage_rules import size
+from provisioner.inspect.shell_words import shell
 from provisioner.model.volume_move import ABORTABLE, ENDS, STAGES, Phase, VolumeMove
 
 # Asked to abort in these, a move goes on to its end all the same.
@@ -49,6 +50,15 @@ class End:
 def is_late(move: VolumeMove) -> bool:
     """Whether a move goes on to its end whatever is asked."""
     return move.told.phase in _LATE or move.is_promised
+
+
+def too_late(move: VolumeMove, why: str) -> str:
+    """That a move cannot be aborted any more although it should be, and what undoes it then."""
+    said = f"{why}, and it is too late to abort the move"
+    if move.keeps_volume:
+        return said  # there is no other volume to go back to
+    command = shell("kubectl ebs move -n {} --abort {}", move.metadata.namespace, move.name)
+    return f"{said}: once it is Done, {command} undoes it"
 
 
 def counted(move: VolumeMove, done_bytes: int, total_bytes: int) -> VolumeMove:

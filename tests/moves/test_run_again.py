@@ -153,3 +153,31 @@ async def test_an_owner_that_came_since_the_plan_was_agreed_to_aborts_the_move(
     assert done.exit_code == 1
     assert "or an owner of its pods has changed since you agreed to the plan" in done.stdout
     assert cluster.bodies[-1]["spec"] == {"abort": True}
+
+
+@pytest.mark.parametrize("phase", ["Swapping", "Cleaning", "Done"])
+async def test_a_plan_that_has_changed_is_told_if_it_is_too_late_to_abort_the_move(
+    phase: str, cluster: FakeCluster, run: Run
+):
+    """A move that copies nothing may be there before the first look at it."""
+    changed = PLANNED | {"source": {**PLANNED["source"], "volumeID": "vol-9"}}
+    cluster.way = [changed | {"phase": phase}, {"phase": "Done"}]
+    done = await run(SHOP_DATA, *TO_B, "--yes")
+
+    (name,) = cluster.moves
+    assert (done.exit_code, len(cluster.asked("PATCH"))) == (1, 0)
+    assert (
+        "has changed since you agreed to the plan, and it is too late to abort the move: once it "
+        f"is Done, kubectl ebs move -n shop --abort {name} undoes it"
+    ) in done.stdout
+
+
+async def test_a_move_that_keeps_its_volume_is_not_said_to_be_undone_by_another(
+    cluster: FakeCluster, run: Run
+):
+    changed = PLANNED | {"plan": {**PLANNED["plan"], "keepsVolume": True, "stops": ["Job a"]}}
+    cluster.way = [changed | {"phase": "Swapping"}, {"phase": "Done"}]
+    done = await run(SHOP_DATA, *TO_B, "--yes")
+
+    assert done.exit_code == 1
+    assert "it is too late to abort the move\n" in done.stdout
