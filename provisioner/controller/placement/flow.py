@@ -71,6 +71,7 @@ class ZoneChoice:
         self._wake = wake
         self._count = count
         self._without_zone: dict[str, frozenset[Place]] = {}  # with where EC2 has refused them
+        self._waits_for: dict[str, str] = {}  # the one node that can help a claim, by its UID
         self._chosen: dict[str, Place] = {}
         self._moved: dict[str, failover_rules.Moved] = {}
 
@@ -178,10 +179,12 @@ class ZoneChoice:
     def forget(self, uid: str) -> None:
         """A claim is bound or gone."""
         self._without_zone.pop(uid, None)
+        self._waits_for.pop(uid, None)
         self.release(uid)
         self.refused_places.reset(uid)
 
     async def _choose(self, claim: Claim, read_class: ReadClass, cloned: Volume | None) -> _Found:
+        self._waits_for.pop(claim.uid, None)  # until it is known, any node may help
         pinned = await self._pinned(claim, read_class)
         if pinned is not None:
             return pinned
@@ -192,7 +195,7 @@ class ZoneChoice:
                 return found  # else it comes to any other place by a snapshot
         if given is None:
             return await self._for_any_node(claim, read_class)
-        node, where = await self._place_for(read_class, given.name)
+        node, where = await self._place_for(claim, read_class, given.name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
         if claim.uid in self.refused_places.claims:
@@ -205,11 +208,14 @@ class ZoneChoice:
         return await self._beside_siblings(claim, read_class, where, node)
 
     async def _place_for(
-        self, read_class: ReadClass, name: str
+        self, claim: Claim, read_class: ReadClass, name: str
     ) -> tuple[Node | None, Place | zone_rules.NoZone]:
-        """A node, and where it wants the volume."""
+        """A node, and where it wants the volume; while it wants it nowhere, no other can help."""
         node, csi_node = await self._caches.node(name), await self._caches.csi_node(name)
-        return node, zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        where = zone_rules.for_selected_node(read_class, self._driver, name, node, csi_node)
+        if isinstance(where, zone_rules.NoZone):
+            self._waits_for[claim.uid] = name
+        return node, where
 
     async def _pinned(self, claim: Claim, read_class: ReadClass) -> Place | None:
         """The place that is written to a claim, if it counts.
@@ -304,7 +310,7 @@ class ZoneChoice:
             names = await self._names(read_class)
             found = zone_rules.candidates(read_class, self._caches.registered.places, names)
             return clone_rules.at_once(read_class, cloned.place, found, refusals)
-        node, where = await self._place_for(read_class, given.name)
+        node, where = await self._place_for(claim, read_class, given.name)
         if node is None or isinstance(where, zone_rules.NoZone):
             return where
         # Of two clones that can only be beside their sources, neither waits for the other.
@@ -382,13 +388,13 @@ class ZoneChoice:
         driver = self._driver
         if new is not None and new.driver(driver) and not (old and old.driver(driver)):
             node = self._caches.nodes.get(new.name)
-            self._look_again(place_of(node.labels) if node is not None else None)
+            self._look_again(new.name, place_of(node.labels) if node is not None else None)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """A node has got its zone label: the cloud controller may be late, or our cache."""
         zone = zone_of(new.labels) if new is not None else None
         if new is not None and zone is not None and (old is None or zone != zone_of(old.labels)):
-            self._look_again(place_of(new.labels))
+            self._look_again(new.name, place_of(new.labels))
 
     def _class_changed(self, old: StorageClass | None, new: StorageClass | None) -> None:
         """A changed class may work now: do not make its claims wait."""
@@ -396,11 +402,15 @@ class ZoneChoice:
             for claim in self._caches.claims.keyed("class", new.name):
                 self.refused_places.reset(claim.uid)
 
-    def _look_again(self, place: Place | None) -> None:
-        """Look at the claims without a zone, but for those that were refused in this place.
+    def _look_again(self, name: str, place: Place | None) -> None:
+        """Look at the claims without a zone that this node could help.
 
-        New nodes do not give EC2 room; those that wait for that know when to ask again.
+        Not at those that wait for another node: 400 that wait for 400 would be looked at 160,000
+        times. Nor at those that were refused in its place: new nodes do not give EC2 room, and
+        those that wait for that know when to ask again.
         """
         for uid, refused in self._without_zone.items():
+            if self._waits_for.get(uid, name) != name:
+                continue
             if not refused or (place is not None and place not in refused):
                 self._wake(uid)

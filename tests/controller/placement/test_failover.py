@@ -231,6 +231,7 @@ async def test_nothing_is_remembered_of_a_claim_that_has_its_volume():
     choice = world.provisioner._zones
     places = choice.refused_places
     assert (choice._chosen, choice._without_zone, choice._moved) == ({}, {}, {})
+    assert choice._waits_for == {}
     assert (places.claims, places._paused_until_s) == ({}, {})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -74,6 +75,84 @@ async def test_a_node_where_ec2_has_refused_wakes_only_claims_that_were_refused_
     join(world, "new", A)
 
     assert list(world.provisioner.queue._entries) == ["no-zone-at-all"]
+
+
+def waits_for(*names: str) -> FullZones:
+    """Each claim, named like its node, has one on which the driver is not registered yet."""
+    claims = [a_claim(name, uid=f"uid-of-{name}", node=name) for name in names]
+    world = FullZones(*claims)
+    for name in names:
+        world.caches.nodes._store.apply(a_node(name, zone=A))
+        world.kube.objects[name] = a_csi_node(name, driver=None)
+    world.provisioner.subscribe()
+    return world
+
+
+async def is_refused(world: FullZones, uid: str) -> None:
+    """It has its pass, and nobody has queued it again since."""
+    world.provisioner.queue._entries.clear()
+    with pytest.raises(StorageError):
+        await world.provisioner.reconcile(uid)
+
+
+async def test_a_claim_that_waits_for_its_node_is_woken_by_no_other():
+    world = waits_for("new")
+    await is_refused(world, "uid-of-new")
+
+    join(world, "other", A)
+    assert not world.provisioner.queue._entries
+
+    join(world, "new", A)
+    assert list(world.provisioner.queue._entries) == ["uid-of-new"]
+
+
+async def test_a_claim_that_was_given_another_node_is_woken_by_that_one_while_it_is_read():
+    world = waits_for("new", "next")
+    await is_refused(world, "uid-of-new")
+    world.choose("next", "uid-of-new")
+    plain = world.kube.get
+
+    async def get(resource: Any, name: str, namespace: str = "") -> Any:
+        join(world, "next", A)
+        return await plain(resource, name, namespace)
+
+    world.kube.get = get  # type: ignore[method-assign]
+    await is_refused(world, "uid-of-new")
+
+    assert list(world.provisioner.queue._entries) == ["uid-of-new"]
+
+
+async def test_a_claim_that_no_longer_has_a_node_is_woken_by_any():
+    world = waits_for("new")
+    no_zone = a_class(allowed=[a_term(zone=[A], ebs_zone=[B])], waits=False)
+    world.caches.classes._store._objects["fast"] = no_zone
+    await is_refused(world, "uid-of-new")
+    world.choose("", "uid-of-new")
+    await is_refused(world, "uid-of-new")
+
+    join(world, "other", A)
+
+    assert list(world.provisioner.queue._entries) == ["uid-of-new"]
+
+
+def test_a_hundred_nodes_that_register_do_not_have_the_others_read_for_each():
+    names = [f"new-{number}" for number in range(100)]
+
+    async def story(_: Clock) -> tuple[int, int]:
+        world = waits_for(*names)
+        running = asyncio.create_task(world.provisioner.queue.run())
+        await asyncio.sleep(0.1)
+        world.kube.read.clear()
+        for name in names:
+            world.caches.csi_nodes._store.apply(a_csi_node(name))
+            await asyncio.sleep(0.001)
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        return len(world.kube.read), len(world.ec2.requests)
+
+    read, made = in_virtual_time(story)
+
+    assert (read <= len(names), made) == (True, len(names))
 
 
 async def test_a_change_of_the_class_has_all_of_it_asked_at_once():
