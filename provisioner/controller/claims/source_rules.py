@@ -9,7 +9,7 @@ None of these refusals is retried on a timer: only a change of an object helps, 
 claim.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from provisioner.model.claim import BETA_STORAGE_CLASS, Claim, DataSource
 from provisioner.model.data_source import CLAIM_FINALIZER, Source
@@ -240,21 +240,16 @@ def _wait(message: str) -> Refuse:
     return Refuse(Reason.INVALID_CLAIM, message, settled=True, normal=True)
 
 
-def is_needed(key: str, naming: Iterable[Claim], in_flight: Collection[str]) -> bool:
-    """Whether the source of this key is still needed, so that its finalizer stays.
+def is_needed(naming: Iterable[Claim]) -> bool:
+    """Whether the claims that name a source still need it, so that its finalizer stays.
 
     The sidecars hold a source for as long as a pending claim names it. We take the finalizer off a
     cloned claim as soon as it is not needed, and not only when that claim is deleted, so that none
     is left behind.
     Source: external-provisioner 6.3 pkg/controller/clone_controller.go and
     snapshot_finalizer_controller.go.
-
-    Args:
-        key: as ``Claim.source_key``.
-        naming: the claims that name it.
-        in_flight: the keys of the sources of volumes that are being made, whose claims may be gone.
     """
-    return key in in_flight or any(_is_pending(claim) for claim in naming)
+    return any(_is_pending(claim) for claim in naming)
 
 
 def _is_pending(claim: Claim) -> bool:

@@ -5,6 +5,7 @@ released like any other, because a volume that no object names would be billed f
 """
 
 import asyncio
+from collections import Counter, UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -25,7 +26,6 @@ from provisioner.ec2.look_rules import Asked
 from provisioner.ec2.usage import Usage
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.resources import PERSISTENT_VOLUMES
-from provisioner.model.claim import Claim
 from provisioner.model.consistency import LOOK_AGAIN_S
 from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
@@ -79,6 +79,34 @@ def of_claims(services: Services, identity: str) -> Objects:
     return Objects(is_going, body, partial(pv_manifest.conflict, driver=driver))
 
 
+class Attempts(UserDict[str, Attempt]):
+    """The attempts under way, by claim UID.
+
+    From which sources they are made is counted: in a restore of thousands, it is asked for each.
+    """
+
+    def __init__(self) -> None:
+        self._sources: Counter[str] = Counter()
+        super().__init__()
+
+    def __setitem__(self, uid: str, attempt: Attempt) -> None:
+        """Keep an attempt, in place of the one before."""
+        self.pop(uid, None)
+        self._sources[attempt.plan.claim.source_key] += 1
+        super().__setitem__(uid, attempt)
+
+    def __delitem__(self, uid: str) -> None:
+        """Forget an attempt."""
+        key = self.data.pop(uid).plan.claim.source_key
+        self._sources[key] -= 1
+        if not self._sources[key]:
+            del self._sources[key]
+
+    def are_made_from(self, source_key: str) -> bool:
+        """Whether any of them is made from a source, given as ``Claim.source_key``."""
+        return source_key in self._sources
+
+
 class Creations:
     """The attempts under way, by claim UID.
 
@@ -107,12 +135,8 @@ class Creations:
         self._refused_places = refused_places
         self._wake = wake
         self.usage = Usage(services.volumes)
-        self.attempts: dict[str, Attempt] = {}
+        self.attempts = Attempts()
         self._next_tokens: dict[str, int] = {}  # of claims whose first ones EC2 has burned
-
-    def claims(self) -> dict[str, Claim]:
-        """The claims whose volumes are being made, by their UID."""
-        return {uid: attempt.plan.claim for uid, attempt in self.attempts.items()}
 
     def has_made(self, uid: str) -> bool:
         """Whether EC2 has made a claim's volume, and its persistent volume is not saved yet."""

@@ -84,7 +84,8 @@ class Provisioner:
             takeover=takeover,
             zones=zones,
             events=events,
-            in_flight=self.creations.claims,
+            in_flight=self.creations.attempts.keys,
+            is_in_use=self.creations.attempts.are_made_from,
             wake=wake,
         )
         self._classes = Classes()

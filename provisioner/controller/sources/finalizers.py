@@ -6,7 +6,7 @@ looked at, and all of them regularly.
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from weakref import WeakValueDictionary
 
 import structlog
@@ -33,14 +33,14 @@ log = structlog.get_logger(__name__)
 class SourceFinalizers:
     """The flow of sources; keys are as ``Claim.source_key``.
 
-    ``in_flight`` gives the keys of the sources from which volumes are being made.
+    ``is_in_use``: whether a volume is being made from a source.
     """
 
-    def __init__(self, services: Services, *, in_flight: Callable[[], Collection[str]]) -> None:
+    def __init__(self, services: Services, *, is_in_use: Callable[[str], bool]) -> None:
         self._driver = services.settings.driver
         self._client = services.client
         self._caches = services.caches
-        self._in_flight = in_flight
+        self._is_in_use = is_in_use
         # One writer a source: who holds it must not find the finalizer that is being taken off.
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._unsure: set[str] = set()  # a write was cut off: the cache may not tell
@@ -88,8 +88,9 @@ class SourceFinalizers:
         return SETTLED
 
     def _is_needed(self, source_key: str) -> bool:
-        naming = self._caches.claims.keyed("source", source_key)
-        return rules.is_needed(source_key, naming, self._in_flight())
+        if self._is_in_use(source_key):
+            return True  # the claim of that volume may be gone
+        return rules.is_needed(self._caches.claims.keyed("source", source_key))
 
     async def _change(self, source_key: str, *, is_on: bool) -> bool:
         """Put the finalizer on, or take it off if unneeded; returns whether it was written."""

@@ -7,7 +7,7 @@ have a volume made from anyone's snapshot. It only says that a volume may have b
 EC2 is searched before the claim is refused.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -56,7 +56,8 @@ class Origin:
 class Sources:
     """What volumes are made from.
 
-    ``wake`` queues a claim; ``in_flight`` are the claims whose volumes are being made, by UID.
+    ``wake`` queues a claim; ``in_flight`` gives the UIDs of the claims for which volumes are being
+    made; ``is_in_use`` whether one of them is made from a source, given as ``Claim.source_key``.
 
     Attributes:
         finalizers: on the sources.
@@ -71,7 +72,8 @@ class Sources:
         takeover: Takeover,
         zones: ZoneChoice,
         events: ClaimEvents,
-        in_flight: Callable[[], Mapping[str, Claim]],
+        in_flight: Callable[[], Collection[str]],
+        is_in_use: Callable[[str], bool],
         wake: Callable[[str], None],
     ) -> None:
         self._driver = services.settings.driver
@@ -86,9 +88,7 @@ class Sources:
         self._looking_since_s: dict[str, float] = {}
         self._queue = CloneQueue(wake)
         self._waits_for_turn: set[str] = set()
-        self.finalizers = SourceFinalizers(
-            services, in_flight=lambda: {claim.source_key for claim in in_flight().values()}
-        )
+        self.finalizers = SourceFinalizers(services, is_in_use=is_in_use)
         self.cross_zone_clones = CrossZoneClones(
             services, annotations=annotations, events=events, in_flight=in_flight
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import pytest
 
-from provisioner.model.claim import Claim
+from provisioner.model.claim import Claim, DataSource
 from provisioner.model.data_source import CLAIM_FINALIZER
 from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
@@ -93,6 +94,32 @@ async def test_a_finalizer_stays_while_a_volume_is_made_for_a_claim_that_is_gone
     assert CLONE.source_key in finalizers.queue._entries
     await finalizers.reconcile(CLONE.source_key)
     assert world.written()[-1] == "patch persistentvolumeclaims finalizers"
+
+
+async def test_a_pass_over_a_source_looks_at_no_attempt_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = SourceWorld(CLONE)
+    world.ec2.answers = [LOST]
+    with pytest.raises(StorageError):
+        await world.provisioner.reconcile(UID)
+    attempts = world.provisioner.creations.attempts
+    plan = attempts[UID].plan
+    for number in range(100):
+        other = DataSource(kind="PersistentVolumeClaim", name=f"other-{number}")
+        restored = dataclasses.replace(plan, claim=a_claim(uid=f"uid-{number}", source=other))
+        attempts[f"uid-{number}"] = dataclasses.replace(attempts[UID], plan=restored)
+    asked: list[Claim] = []
+    plain = Claim.source_key.fget  # type: ignore[attr-defined]
+
+    def source_key(claim: Claim) -> str:
+        asked.append(claim)
+        return str(plain(claim))
+
+    monkeypatch.setattr(Claim, "source_key", property(source_key))
+    await world.provisioner.sources.finalizers.reconcile(CLONE.source_key)
+
+    assert len(asked) == 1
 
 
 async def test_a_conflict_over_finalizers_is_read_again_and_none_is_brought_back():  # race 16
