@@ -129,6 +129,11 @@ class CsiNode(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
                 return driver
         return None
 
+    def instances(self, name: str) -> tuple[str, ...]:
+        """The instance as which one driver is registered; none when it is not registered."""
+        driver = self.driver(name)
+        return (driver.node_id,) if driver is not None else ()
+
 
 def registered_place(node: Node | None, csi_node: CsiNode | None, driver: str) -> Place | None:
     """Where volumes for a node have to be; None without its zone, or without the driver on it."""

@@ -120,7 +120,8 @@ class NodeInitializer:
             refusal = None
             if now.uid != node.uid or not rules.is_lacking(now):
                 return []
-            nodes, registered = self._caches.nodes.values(), self._registered(now)
+            nodes = self._rivals(instance.instance_id)
+            registered = self._registered(now, instance.instance_id)
             refusal = rules.contradiction(now, instance, region, nodes, registered)
             return [] if refusal else rules.operations(now, instance, region)
 
@@ -137,19 +138,22 @@ class NodeInitializer:
             )
         return refusal
 
-    def _registered(self, node: Node) -> dict[str, str]:
-        """The instance as which each node's plugin is registered, by name.
+    def _rivals(self, instance_id: str) -> list[Node]:
+        """The nodes that name an instance, and those that name none: they may be any."""
+        nodes = self._caches.nodes
+        return [*nodes.keyed("instance", instance_id), *nodes.keyed("instance", "")]
+
+    def _registered(self, node: Node, instance_id: str) -> dict[str, str]:
+        """As which instance a node's plugin is registered, and which ones are as this instance.
 
         A registration of an earlier Node of the same name does not count.
         """
-        told = {
-            each.name: driver.node_id
-            for each in self._caches.csi_nodes.values()
-            if (driver := each.driver(self._settings.driver)) is not None
-        }
-        own = self._caches.csi_nodes.get(node.name)
-        if own is not None and not own.is_of(node):
-            told.pop(node.name, None)
+        csi_nodes = self._caches.csi_nodes
+        told = {each.name: instance_id for each in csi_nodes.keyed("instance", instance_id)}
+        own = csi_nodes.get(node.name)
+        told.pop(node.name, None)
+        if own is not None and own.is_of(node):
+            told.update((node.name, each) for each in own.instances(self._settings.driver))
         return told
 
     def _tell(self, node: Node, refusal: Refusal) -> None:

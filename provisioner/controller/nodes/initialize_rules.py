@@ -139,8 +139,9 @@ def contradiction(
         node: as it is now.
         instance: what was found for it.
         region: of the instance.
-        others: all nodes; an instance is one node.
-        registered: as which instance the plugin of each node is registered (CSINode), by name.
+        others: the nodes that name this instance, or none; an instance is one node.
+        registered: as which instance plugins are registered (CSINode), by their nodes' names: the
+            node's own, and all that are as this instance.
     """
     if node.ready == _UNKNOWN:
         return Refusal(_SILENT)

@@ -131,9 +131,10 @@ class Caches:
     volume) and ``source`` (of those that are not Bound), persistent volumes by ``volume`` (under
     whichever driver they name it), attachments by ``persistent_volume``, ``node`` and recorded
     ``volume``, pods by ``claim``, contents by ``snapshot_uid``, ``snapshot``, ``volume`` and
-    ``class``, moves by ``uid``, ``claim`` and ``phase``. Of pods there are only those that are
-    pending and use claims; moves only if it ``follows_moves``. ``registered``: where the nodes with
-    the driver are.
+    ``class``, moves by ``uid``, ``claim`` and ``phase``, nodes by the ``instance`` that they name
+    ("" of those that name none), CSINodes by the one as which the driver is registered. Of pods
+    there are only those that are pending and use claims; moves only if it ``follows_moves``.
+    ``registered``: where the nodes with the driver are.
 
     A kind that is not served at first is discovered later, at a steady pace, and followed from then
     on; its subscribers see all its objects as new.
@@ -153,8 +154,12 @@ class Caches:
         )
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
         self.attributes_classes = Informer(client, ATTRIBUTES_CLASSES, metrics)
-        self.nodes: Informer[Node] = Informer(client, NODES, metrics)
-        self.csi_nodes: Informer[CsiNode] = Informer(client, CSI_NODES, metrics)
+        self.nodes: Informer[Node] = Informer(
+            client, NODES, metrics, indexers={"instance": lambda node: (node.instance_id,)}
+        )
+        self.csi_nodes: Informer[CsiNode] = Informer(
+            client, CSI_NODES, metrics, indexers={"instance": lambda each: each.instances(driver)}
+        )
         self.pods: Informer[Pod] = Informer(
             client,
             Projection(PODS, using_claims),

@@ -11,9 +11,11 @@ from structlog.testing import capture_logs
 from provisioner.controller.nodes import initialize
 from provisioner.controller.nodes.initialize import AGAIN_S
 from provisioner.controller.nodes.initialize_rules import LABELS, TAINT
+from provisioner.kube.informer import Informer
 from provisioner.model.decision import SETTLED, Later
 from provisioner.model.errors import Ec2Error, KubeError, Outcome, Reason
 from provisioner.model.volume import Instance
+from tests.builders import a_csi_node
 from tests.controller.initialize_world import (
     ADDRESS,
     FACTS,
@@ -38,6 +40,24 @@ async def test_all_that_is_missing_is_written_at_once_and_only_once():
     assert len(world.api.sent) == 1  # the zone is never there without, or after, the rest
     assert world.cloud.asked == [NAME, ADDRESS]
     assert [reason for reason, _ in world.told] == ["Initialized"]
+
+
+async def test_to_initialize_one_node_the_others_are_not_gone_through(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = World()
+    world.api.put(a_node())
+    world.api.put(a_node("other", "uid-2", providerID=f"aws:///us-east-1a/{OTHER_ID}"))
+    caches = world.api.caches
+    caches.csi_nodes._store.apply(a_csi_node("other", instance=OTHER_ID))
+
+    def all_of_them(_: object) -> None:
+        raise AssertionError("went through a whole cache")
+
+    monkeypatch.setattr(Informer, "values", all_of_them)
+    await world.flow.reconcile(NAME)
+
+    assert is_initialized(world)
 
 
 async def test_what_somebody_has_begun_is_finished():

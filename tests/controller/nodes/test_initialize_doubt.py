@@ -117,6 +117,16 @@ async def test_what_was_told_of_a_node_of_the_same_name_before_does_not_count(wo
     assert is_initialized(world)
 
 
+async def test_an_instance_that_another_node_names_is_refused(world: World):
+    world.api.put(a_node())
+    world.api.put(a_node("worker-9", "uid-9", providerID=f"aws:///us-east-1a/{ID}"))
+
+    assert await world.flow.reconcile(NAME) == Later(AGAIN_S)
+
+    assert world.api.sent == []
+    assert "is already node worker-9" in world.told[0][1]
+
+
 async def test_an_instance_of_another_nodes_plugin_is_refused(world: World):
     world.api.put(a_node())
     world.api.caches.csi_nodes._store.apply(a_csi_node("worker-9", instance=ID))
