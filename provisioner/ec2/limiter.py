@@ -11,9 +11,9 @@ first come first served, over all actions: while threads are short, a detach tha
 for goes before an attach, that before a deletion, and all before background work. A token is taken
 only when there is a thread too, so that nothing is on its way when a throttle closes the bucket.
 
-Patient callers, those of moves, come by hundreds, and each can wait. They go after all whose users
-wait, leave ``RESERVE`` tokens of each bucket to these, and never try whether a quota is raised: a
-throttle would cost others their turn.
+Patient callers, those of moves and of claims that EC2 has refused before, come by hundreds, and
+each can wait. They go after all whose users wait, leave ``RESERVE`` tokens of each bucket to these,
+and never try whether a quota is raised: a throttle would cost others their turn.
 
 A call whose last check has to wait steps aside with its token: its thread goes to
 others meanwhile. At most a burst of one action is aside at a time, which EC2 takes at once when the
@@ -285,7 +285,7 @@ class Urgency(IntEnum):
     RELEASE = 0  # detach: another attach may be waiting for what it frees
     NORMAL = 1
     DELETION = 2  # a namespace's thousand deletions must not keep a pod from starting
-    PATIENT = 3  # moves: they leave some tokens to all of the above
+    PATIENT = 3  # moves, claims refused before: they leave tokens to all of the above
     BACKGROUND = 4  # sweeps, looks for nobody in particular
 
 

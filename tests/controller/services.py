@@ -63,6 +63,10 @@ class Ec2:
     waits_s: float = 0.0
     meanwhile: Callable[[], None] = lambda: None
 
+    @property
+    def patient(self) -> Ec2:
+        return self
+
     async def find_any(self, *_: Any) -> list[Volume]:
         if self.failure is not None:
             raise self.failure

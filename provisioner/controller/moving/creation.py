@@ -11,7 +11,7 @@ from provisioner import clock
 from provisioner.classes import storage_class_rules
 from provisioner.controller.claims.events import ClaimEvents
 from provisioner.controller.moving import phase_rules, plan_rules
-from provisioner.controller.moving.pace import phase_age_s
+from provisioner.controller.moving.pace import SLOWEST_S, phase_age_s
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.placement.refused_places import RefusedPlaces
 from provisioner.controller.provisioning import creation_rules
@@ -58,6 +58,7 @@ class MoveVolumes:
             refused_places=RefusedPlaces(services.metrics),
             wake=wake,
             volumes=services.volumes.patient,
+            most_pause_s=SLOWEST_S,
         )
 
     async def close(self) -> None:

@@ -27,6 +27,7 @@ from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.going_back.flow import GoingBack
 from provisioner.controller.moving.pace import (
     LOOK_AGAIN_S,
+    SLOWEST_S,
     longest_s,
     phase_age_s,
     waits_for_others,
@@ -62,7 +63,6 @@ from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import ABORTABLE, IN_PROGRESS, Phase, StopPolicy, VolumeMove
 
-_SLOWEST_S = 60.0
 # A move that starts goes through these phases at a stretch, with few others beside it: so the first
 # ones ask EC2 for their snapshots at once, instead of all when the last one is planned, and claims
 # of others find the API server free. With 16, EC2 waited for plans (200 moves, 2026-11-28).
@@ -87,7 +87,7 @@ class Mover:
         self._copier = Copier(services, self._record, self._patience)
         self._companions = Companions(services)
         self._restarts = Restarts(services, self._record)
-        self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=_SLOWEST_S)
+        self.queue = KeyedQueue("move", self.reconcile, services.metrics, cap_s=SLOWEST_S)
         self._starting = asyncio.Semaphore(_MOST_STARTING)
         self._used: set[str] = set()  # moves whose claim pods used when it was last looked at
         self._snapshots = MoveSnapshots(services, self.queue.add)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from provisioner.model.volume_move import ABORTABLE, ENDS, VolumeMove
 
 LOOK_AGAIN_S = 2.0
+SLOWEST_S = 60.0  # the longest pause after a failure: pods may wait (see ``patience_rules``)
 
 
 def phase_age_s(move: VolumeMove) -> float:

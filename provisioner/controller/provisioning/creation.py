@@ -5,6 +5,7 @@ released like any other, because a volume that no object names would be billed f
 """
 
 import asyncio
+import random
 from collections import Counter, UserDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -110,7 +111,8 @@ class Attempts(UserDict[str, Attempt]):
 class Creations:
     """The attempts under way, by claim UID.
 
-    ``wake`` queues a claim; ``volumes``: EC2, if not as others ask it. Attributes: ``attempts``.
+    ``wake`` queues a claim; ``volumes``: EC2, if not as others ask it; ``most_pause_s``: so long it
+    waits at most after it was given up. Attributes: ``attempts``.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Creations:
         refused_places: RefusedPlaces,
         wake: Callable[[str], None],
         volumes: Volumes | None = None,
+        most_pause_s: float = creation_rules.MOST_PAUSE_S,
     ) -> None:
         self._objects = objects
         self._client = services.client
@@ -134,9 +137,11 @@ class Creations:
         self._metrics = services.metrics
         self._refused_places = refused_places
         self._wake = wake
+        self._most_pause_s = most_pause_s
         self.usage = Usage(services.volumes)
         self.attempts = Attempts()
         self._next_tokens: dict[str, int] = {}  # of claims whose first ones EC2 has burned
+        self._given_up: Counter[str] = Counter()  # how often, unless for another zone
 
     def has_made(self, uid: str) -> bool:
         """Whether EC2 has made a claim's volume, and its persistent volume is not saved yet."""
@@ -146,6 +151,7 @@ class Creations:
     def forget(self, uid: str) -> None:
         """The claim is bound or gone."""
         self._next_tokens.pop(uid, None)
+        self._given_up.pop(uid, None)
 
     def abandon(self, uid: str) -> str:
         """Nobody goes on with an attempt; the id of its volume, "" if none is known."""
@@ -237,8 +243,11 @@ class Creations:
     async def _send(self, uid: str, attempt: Attempt) -> Attempt | Settled | creation_rules.GiveUp:
         if creation_rules.is_token_old(attempt, clock.now_s()):
             return self._keep(uid, creation_rules.look_up_first(attempt, clock.now_s()))
+        # Hundreds may be refused again and again, at a full quota: first tries go first.
+        is_repeated = uid in self._given_up or attempt.token_number > 1
+        volumes = self._volumes.patient if is_repeated else self._volumes
         try:
-            volume = await self._volumes.create(
+            volume = await volumes.create(
                 attempt.plan.request, gate=lambda: self._still_wanted(uid, attempt)
             )
         except _AbandonedError:
@@ -308,6 +317,12 @@ class Creations:
         attempt = self.attempts.pop(uid)
         self._next_tokens[uid] = verdict.next_token
         self._events.failed(attempt.plan.claim, verdict.error)
+        if not verdict.choose_again:
+            before, most_s = self._given_up[uid], self._most_pause_s
+            pause_s = creation_rules.pause_s(verdict.error, before, most_s)
+            chance = random.random()  # noqa: S311 -- no secret
+            verdict.error.retry_after_s = pause_s * (1.0 + 0.1 * chance)
+            self._given_up[uid] += 1
         return verdict
 
     def _made(self, uid: str, attempt: Attempt, volume: Volume) -> Attempt:

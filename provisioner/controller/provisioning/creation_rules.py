@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from provisioner.controller.placement.failover_rules import REMEMBERED_S
 from provisioner.controller.provisioning.plan_rules import Plan
+from provisioner.model.backoff import Backoff
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import WHEN_WOKEN, Later, Next
 from provisioner.model.errors import NO_ANSWER, RATE_LIMITED, Outcome, Reason, StorageError
@@ -32,6 +33,7 @@ UNSEEN_S = 300.0
 # For so long the identical request is repeated into silence.
 UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
+MOST_PAUSE_S = 300.0  # somebody may have raised the quota
 _SOON_S = 1.0
 _RESCHEDULE = REMEMBERED_S.keys()  # another zone may have room
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
@@ -243,6 +245,16 @@ def _unanswered(attempt: Attempt, error: StorageError, now_s: float) -> Attempt:
 def is_refused_for_good(error: StorageError) -> bool:
     """Whether the API server has refused a persistent volume as it is: a policy, or a right."""
     return error.reason in (Reason.FORBIDDEN, Reason.REJECTED)
+
+
+def pause_s(error: StorageError, before: int, most_s: float) -> float:
+    """How long a claim waits after it was given up; ``before``: how often it was before.
+
+    The queue, which counts failures in a row, knows only some of these: between two of them, EC2 is
+    searched for the volume, or a volume seems to be on its way, and to wait for EC2's limits is no
+    failure.
+    """
+    return Backoff(error.retry_after_s or _SOON_S, most_s).pause_s(before)
 
 
 def keeps_its_turn(done: Next | GiveUp) -> bool:

@@ -11,11 +11,12 @@ import msgspec
 import pytest
 
 from provisioner import clock
+from provisioner.controller.moving import creation, patience_rules
 from provisioner.controller.moving.creation import MoveVolumes
 from provisioner.controller.moving.record import MoveRecord
 from provisioner.controller.shared.services import Services
 from provisioner.metrics import Metrics
-from provisioner.model.consistency import CONSISTENCY_S
+from provisioner.model.consistency import CONSISTENCY_S, LOOK_AGAIN_S
 from provisioner.model.decision import Later
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.persistent_volume import PersistentVolume
@@ -186,3 +187,14 @@ def test_a_persistent_volume_is_not_asked_for_while_this_process_makes_it():
     volumes._certain.clear()
     attempts[MOVE.uid] = object()
     assert volumes.is_under_way(MOVE.uid)
+
+
+def test_a_move_that_is_refused_again_and_again_is_tried_often_enough_to_be_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(creation, "Creations", lambda _, **named: given.update(named))
+    volumes_of(NewVolumes())
+
+    pause_s = given["most_pause_s"] * 1.1 * 1.1  # the jitter of the creations, and of the queue
+    assert pause_s + CONSISTENCY_S + LOOK_AGAIN_S < patience_rules._PAUSE_S

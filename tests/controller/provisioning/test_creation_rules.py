@@ -27,6 +27,7 @@ from provisioner.controller.provisioning.creation_rules import (
     look_again,
     look_up_first,
     next_step,
+    pause_s,
     under_token,
     with_volume,
 )
@@ -320,6 +321,18 @@ def test_the_next_attempt_of_a_claim_begins_with_the_token_that_was_not_burned()
     assert verdict.next_token == 3
     again = under_token(FRESH, verdict.next_token)
     assert again.plan.request.client_token == client_token(f"pvc-{UID}", 3)
+
+
+@pytest.mark.parametrize(
+    ("retry_after_s", "pauses_s"),
+    [(None, [1.0, 2.0, 4.0, 8.0]), (60.0, [60.0, 120.0, 240.0, 300.0]), (500.0, [300.0])],
+)
+def test_a_claim_pauses_twice_as_long_each_time_it_is_given_up(
+    retry_after_s: float | None, pauses_s: list[float]
+):
+    error = StorageError(Reason.QUOTA_EXCEEDED, "full", retry_after_s=retry_after_s)
+
+    assert [pause_s(error, before, 300.0) for before in range(len(pauses_s))] == pauses_s
 
 
 def test_a_request_that_was_cut_off_may_have_been_carried_out():
