@@ -39,7 +39,6 @@ REPORT_AFTER_S = 5.0  # a claim that is provisioned sooner needs no event before
 _CREATION: Asked[Volume] = Asked(
     "a volume", 1.25, lambda seen: seen.state is not VolumeState.CREATING
 )
-_MAKE_AGAIN_S = 5.0
 
 log = structlog.get_logger(__name__)
 
@@ -196,7 +195,7 @@ class Creations:
                     self._forget_volume(uid, attempt)
                     return self._give_up(uid, step)
                 case creation_rules.Discard():
-                    raise await self._replace(uid, attempt, step)
+                    return await self._throw_away(uid, attempt, step)
                 case creation_rules.Send() if self._is_abandoned(uid, attempt):
                     self.attempts.pop(uid, None)
                     return SETTLED
@@ -229,16 +228,13 @@ class Creations:
             self._events.failed(attempt.plan.claim, trouble, once=True)
         return creation_rules.look_again(attempt, missing_for_s)
 
-    async def _replace(
+    async def _throw_away(
         self, uid: str, attempt: Attempt, step: creation_rules.Discard
-    ) -> StorageError:
+    ) -> creation_rules.GiveUp:
         """Delete a volume that cannot serve its claim; another one is made after a while."""
-        await self._discard(step.volume, step.message)
+        await self._discard(step.volume, step.then.error.message)
         self._forget_volume(uid, attempt)
-        self.attempts[uid] = step.attempt
-        error = StorageError(Reason.VOLUME_STATE, step.message, retry_after_s=_MAKE_AGAIN_S)
-        self._events.failed(attempt.plan.claim, error)
-        return error
+        return self._give_up(uid, step.then)
 
     async def _send(self, uid: str, attempt: Attempt) -> Attempt | Settled | creation_rules.GiveUp:
         if creation_rules.is_token_old(attempt, clock.now_s()):
@@ -303,7 +299,10 @@ class Creations:
                 again = self.attempts[uid].uncertain
                 self.attempts[uid] = attempt
                 # One lost reply is repaired by the next request; only a second one is reported.
-                if error.outcome is not Outcome.UNKNOWN or again:
+                is_news = error.outcome is not Outcome.UNKNOWN or again
+                if error.reason is Reason.TOKEN_MISMATCH and attempt.is_clear:
+                    is_news = False  # dozens of tokens may be used up, each by a failed volume
+                if is_news:
                     self._events.failed(attempt.plan.claim, error)
                 if attempt.looking_since_s is None and error.reason is not Reason.TOKEN_MISMATCH:
                     raise error

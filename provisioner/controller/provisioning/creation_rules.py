@@ -5,7 +5,8 @@ with the certainty that no volume exists. In between, every answer, every timeou
 description of EC2 leads to one step::
 
     send ──ok──▶ volume known ──available──▶ save
-     │ ▲                └─ gone for good ──▶ give up (the encryption key, most likely)
+     │ ▲                ├─ gone for good ──▶ give up (the encryption key, most likely)
+     │ │                └─ of no use ──▶ delete, then give up
      │ └──lost reply: the identical request again, which the token makes idempotent
      └──refused: certain ─▶ give up;  not certain ─▶ look-ups by tag for 60 s, then give up
 
@@ -35,6 +36,7 @@ UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
 MOST_PAUSE_S = 300.0  # somebody may have raised the quota
 _SOON_S = 1.0
+_MAKE_AGAIN_S = 5.0
 _RESCHEDULE = REMEMBERED_S.keys()  # another zone may have room
 _USABLE = frozenset({VolumeState.AVAILABLE, VolumeState.IN_USE})
 
@@ -89,15 +91,6 @@ class Save:
 
 
 @dataclass(frozen=True, slots=True)
-class Discard:
-    """Delete a volume that cannot serve the claim, then go on with ``attempt``."""
-
-    volume: Volume
-    attempt: Attempt
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class Continue:
     """Go on with ``attempt`` after ``error`` was told."""
 
@@ -118,6 +111,14 @@ class GiveUp:
     next_token: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Discard:
+    """Delete a volume that cannot serve the claim, then give the attempt up."""
+
+    volume: Volume
+    then: GiveUp
+
+
 Step = Send | LookUp | Await | Save | Discard | GiveUp
 
 
@@ -132,8 +133,8 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
         return LookUp() if attempt.looking_since_s is not None else Send()
     wrong = _not_as_asked(attempt.plan.request, volume)
     if wrong is not None:
-        why = f"EC2 created volume {volume.volume_id} {wrong}; it is deleted and created again"
-        return Discard(volume, _next_token(attempt), why)
+        why = f"EC2 created volume {volume.volume_id} {wrong}; another one will be created"
+        return Discard(volume, _in_vain(attempt, _failure(why)))
     if seen is None and missing_for_s is None and attempt.is_shown and volume.state in _USABLE:
         # What a look-up found: a process that took over need not wait. The answer to a repeated
         # request is no sight: EC2 may not know the volume yet when it is asked to delete it.
@@ -144,12 +145,7 @@ def next_step(attempt: Attempt, seen: Volume | None, missing_for_s: float | None
     if seen.state in _USABLE:
         return Save(seen)
     if seen.state is VolumeState.ERROR:
-        return Discard(
-            seen,
-            _next_token(attempt),
-            f"EC2 failed to create volume {seen.volume_id} (state error); it will be deleted and "
-            "created again",
-        )
+        return Discard(seen, _failed(attempt, seen))
     if seen.state in (VolumeState.DELETING, VolumeState.DELETED):
         return _vanished(attempt, volume)
     return Await()
@@ -338,21 +334,45 @@ def _next_token(attempt: Attempt) -> Attempt:
     return under_token(fresh, attempt.token_number + 1)
 
 
+def _failed(attempt: Attempt, volume: Volume) -> GiveUp:
+    """The volume has ended in state error. A single one may be an accident: so it is tried soon."""
+    how = f"EC2 failed to create volume {volume.volume_id} (state error)"
+    if _is_encrypted(attempt, volume):
+        return _in_vain(attempt, _key_unusable(attempt, how, retry_after_s=_MAKE_AGAIN_S))
+    return _in_vain(attempt, _failure(f"{how}; another one will be created"))
+
+
 def _vanished(attempt: Attempt, volume: Volume) -> GiveUp:
-    """The volume is gone; the claim is planned again, as its class may have been corrected."""
-    request = attempt.plan.request
+    """The volume is gone."""
+    if _is_encrypted(attempt, volume):
+        how = f"EC2 accepted volume {volume.volume_id} and then dropped it"
+        return _in_vain(attempt, _key_unusable(attempt, how, retry_after_s=60.0))
     error = StorageError(
         Reason.VOLUME_NOT_FOUND,
         f"EC2 accepted volume {volume.volume_id} but no longer knows it; it will be created again",
         retry_after_s=10.0,
     )
-    if request.encrypted or volume.encrypted:
-        key = request.kms_key_id or "the account's default key"
-        error = StorageError(
-            Reason.KEY_UNUSABLE,
-            f"EC2 accepted volume {volume.volume_id} and then dropped it, as it does when it "
-            f"cannot use a KMS key: check that {key} exists and is enabled, and that the "
-            f"controller's role has {RIGHTS_ON_KEY} on it",
-            retry_after_s=60.0,
-        )
+    return _in_vain(attempt, error)
+
+
+def _is_encrypted(attempt: Attempt, volume: Volume) -> bool:
+    return attempt.plan.request.encrypted or volume.encrypted
+
+
+def _key_unusable(attempt: Attempt, how: str, *, retry_after_s: float) -> StorageError:
+    key = attempt.plan.request.kms_key_id or "the account's default key"
+    return StorageError(
+        Reason.KEY_UNUSABLE,
+        f"{how}, as it does when it cannot use a KMS key: check that {key} exists and is enabled, "
+        f"and that the controller's role has {RIGHTS_ON_KEY} on it",
+        retry_after_s=retry_after_s,
+    )
+
+
+def _failure(message: str) -> StorageError:
+    return StorageError(Reason.VOLUME_STATE, message, retry_after_s=_MAKE_AGAIN_S)
+
+
+def _in_vain(attempt: Attempt, error: StorageError) -> GiveUp:
+    """EC2 has used up the token. The claim is planned again: its class may have been corrected."""
     return GiveUp(error, choose_again=False, next_token=attempt.token_number + 1)

@@ -92,7 +92,7 @@ async def test_one_that_is_too_small_is_deleted_with_a_word_unless_somebody_name
     world = knowing(claim)
     named = Named(is_named=is_named)
     monkeypatch.setattr(world.caches, "nobody_names", named.nobody_names)
-    world.kube.answers = [annotated(claim, "8", **{PINNED_ZONE: claim.pin(ZONE)})]
+    world.kube.answers = [annotated(claim, "8", **{PINNED_ZONE: claim.pin(ZONE)}), claim]
 
     with pytest.raises(StorageError):
         await world.provisioner.reconcile(UID)

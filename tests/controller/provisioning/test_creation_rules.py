@@ -146,9 +146,8 @@ def test_a_volume_without_the_data_that_were_asked_for_is_deleted_first(
     step = next_step(with_volume(replace(FRESH, plan=plan), volume), volume, None)
 
     assert isinstance(step, Discard)
-    assert words in step.message
-    assert step.attempt.token_number == 2
-    assert step.attempt.plan.request.snapshot_id == plan.request.snapshot_id
+    assert words in step.then.error.message
+    assert step.then.next_token == 2
 
 
 @pytest.mark.parametrize(
@@ -173,8 +172,8 @@ def test_a_volume_that_is_too_small_is_deleted_first():  # race 7, race 21
 
     assert isinstance(step, Discard)
     assert step.volume == small
-    assert "with 0 GiB instead of the requested 1 GiB" in step.message
-    assert_begins_anew_under_token_2(step.attempt)
+    assert "with 0 GiB instead of the requested 1 GiB" in step.then.error.message
+    assert step.then.next_token == 2
 
 
 def test_a_volume_that_failed_is_deleted_first():
@@ -184,7 +183,9 @@ def test_a_volume_that_failed_is_deleted_first():
 
     assert isinstance(step, Discard)
     assert step.volume == failed
-    assert_begins_anew_under_token_2(step.attempt)
+    assert step.then.error.reason is Reason.VOLUME_STATE
+    assert not step.then.choose_again
+    assert step.then.next_token == 2
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_a_volume_with_a_key_of_its_own_is_not_waited_for_longer():
     assert step.error.reason is Reason.KEY_UNUSABLE
 
 
-@pytest.mark.parametrize(
+keys = pytest.mark.parametrize(
     ("parameters", "encrypted", "key"),
     [
         pytest.param({"encrypted": "true"}, False, "the account's default key", id="default key"),
@@ -236,6 +237,9 @@ def test_a_volume_with_a_key_of_its_own_is_not_waited_for_longer():
         pytest.param({"kmsKeyId": "arn:aws:kms:r:123456789012:key/k"}, True, "key/k", id="own key"),
     ],
 )
+
+
+@keys
 def test_an_encrypted_volume_that_vanished_blames_its_key(parameters, encrypted, key):
     plan = a_plan(storage_class=a_class(parameters=parameters))
     attempt = with_volume(replace(FRESH, plan=plan), a_volume(encrypted=encrypted))
@@ -245,6 +249,19 @@ def test_an_encrypted_volume_that_vanished_blames_its_key(parameters, encrypted,
     assert isinstance(step, GiveUp)
     assert step.error.reason is Reason.KEY_UNUSABLE
     assert key in step.error.message
+
+
+@keys
+def test_an_encrypted_volume_that_failed_blames_its_key(parameters, encrypted, key):
+    plan = a_plan(storage_class=a_class(parameters=parameters))
+    failed = a_volume(encrypted=encrypted, state=VolumeState.ERROR)
+
+    step = next_step(with_volume(replace(FRESH, plan=plan), a_volume()), failed, None)
+
+    assert isinstance(step, Discard)
+    assert step.then.error.reason is Reason.KEY_UNUSABLE
+    assert "(state error), as it does when it cannot use a KMS key" in step.then.error.message
+    assert key in step.then.error.message
 
 
 def test_a_lost_reply_is_answered_by_the_identical_request():
@@ -480,8 +497,8 @@ def test_every_attempt_has_a_next_step(attempt, seen, missing_for_s):
     if isinstance(step, Save):
         assert step.volume.size_gib >= 1 or attempt.volume.size_gib >= 1
     if isinstance(step, Discard):
-        assert step.attempt.token_number == attempt.token_number + 1
-        assert next_step(step.attempt, None, None) == Send()
+        assert step.then.next_token == attempt.token_number + 1
+        assert not step.then.choose_again
     if isinstance(step, GiveUp):
         assert step.next_token == attempt.token_number + 1
 

@@ -119,6 +119,10 @@ def encrypt_with(world: World, key: str) -> None:
     world.caches.classes._store.apply(a_class(waits=True, parameters=parameters))
 
 
+async def nobody(_: str) -> None:
+    """No PersistentVolume names the volume."""
+
+
 def no_such_node(world: World) -> None:
     world.caches.nodes._store.remove("node-1", "")
     world.caches.csi_nodes._store.remove("node-1", "")
@@ -319,12 +323,16 @@ async def test_a_volume_that_we_made_counts_as_marked_though_the_answer_lists_no
     assert VOLUME in world.unclaimed._to_clear
 
 
-async def test_a_corrected_class_reaches_a_claim_whose_key_was_unusable():
+@pytest.mark.parametrize("state", [VolumeState.DELETED, VolumeState.ERROR])
+async def test_a_corrected_class_reaches_a_claim_whose_key_was_unusable(
+    state: VolumeState, monkeypatch: pytest.MonkeyPatch
+):
     world = World(CLAIM)
     encrypt_with(world, OLD_KEY)
+    monkeypatch.setattr(world.caches, "nobody_names", nobody)
     world.kube.answers = [PINNED, PINNED, a_persistent_volume()]
     world.ec2.answers = [
-        a_volume(state=VolumeState.DELETED, encrypted=True),
+        a_volume(state=state, encrypted=True),
         a_volume("vol-2", encrypted=True),
     ]
     with pytest.raises(StorageError, match=r"cannot use a KMS key: check that .*old exists"):

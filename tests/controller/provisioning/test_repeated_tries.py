@@ -1,4 +1,4 @@
-"""Claims that EC2 refuses again and again: how often it is asked, and who waits for them."""
+"""Claims that EC2 serves in vain again and again: how often it is asked, and who waits for them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 
+from provisioner.controller.provisioning.client_token_rules import client_token
 from provisioner.controller.provisioning.creation_rules import MOST_PAUSE_S
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.limiter import Bucket, Limiter, Rate, Rates, Urgency
@@ -16,7 +17,8 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.model.claim import Claim
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.quota import InUse
-from tests.builders import UID, a_claim, a_volume
+from provisioner.model.volume import VolumeState
+from tests.builders import UID, a_claim, a_volume, an_ec2_error
 from tests.controller.full_zones import CHOSEN, FullZones
 from tests.ec2.virtual_time import Clock, in_virtual_time
 
@@ -27,19 +29,34 @@ HOUR_S = 3600.0
 
 
 class Account:
-    """EC2's CreateVolume behind a limiter: refuses all but ``healthy``; ``asked_at``: by name."""
+    """EC2's CreateVolume behind a limiter: refuses all but ``healthy``.
+
+    Attributes:
+        error: the refusal.
+        asked_at: when it was asked, by the claim's persistent volume.
+        urgencies: of each call.
+        used_up: client tokens of volumes that are gone.
+        deleted: volumes.
+    """
 
     def __init__(self, clock: Clock, error: Callable[[], Ec2Error], rate: Rate) -> None:
         self.clock, self.error = clock, error
+        self.urgencies: list[Urgency] = []
+        self.used_up: set[str] = set()
+        self.deleted: list[str] = []
         self.limiter = Limiter(Rates({"CreateVolume": rate}), clock=clock)
         self.quota = Bucket(rate, clock())
         self.healthy: set[str] = set()
         self.asked_at: dict[str, list[float]] = {}
 
     async def call(
-        self, _: str, params: Mapping[str, Any], *, gate: Any, patient: bool = False
+        self, action: str, params: Mapping[str, Any], *, gate: Any, patient: bool = False
     ) -> dict[str, Any]:
+        if action == "DeleteVolume":
+            self.deleted.append(params["VolumeId"])
+            return {}
         urgency = Urgency.PATIENT if patient else Urgency.NORMAL
+        self.urgencies.append(urgency)
         place = None
         while True:
             grant = await self.limiter.acquire("CreateVolume", urgency, place=place)
@@ -54,9 +71,11 @@ class Account:
         tags = params["TagSpecifications"][0]["Tags"]
         name = next(tag["Value"] for tag in tags if tag["Key"] == "CSIVolumeName")
         self.asked_at.setdefault(name, []).append(self.clock())
+        if params["ClientToken"] in self.used_up:
+            raise an_ec2_error(Reason.TOKEN_MISMATCH)
         if name not in self.healthy:
             raise self.error()
-        return {"Volume": a_volume()}
+        return {"Volume": a_volume(f"vol-{len(self.urgencies)}", state=VolumeState.CREATING)}
 
 
 class Crowd(FullZones):
@@ -67,6 +86,22 @@ class Crowd(FullZones):
         self.account = account
         self.provisioner.creations._volumes = Volumes(cast("Ec2Calls", account))
         self.ec2.in_use = _in_use  # type: ignore[attr-defined]
+
+    def fails(self) -> None:
+        """Of each volume that begins well, a description shows after a while that it has failed."""
+        create = self.account.call
+
+        async def failing(action: str, params: Mapping[str, Any], **given: Any) -> dict[str, Any]:
+            answer = await create(action, params, **given)
+            if action == "CreateVolume":
+                asyncio.get_running_loop().call_later(2.0, self._fail, answer["Volume"].volume_id)
+            return answer
+
+        self.account.call = failing  # type: ignore[method-assign]
+
+    def _fail(self, volume_id: str) -> None:
+        self.ec2.made[volume_id] = a_volume(volume_id, state=VolumeState.ERROR)
+        self.provisioner.queue.add(UID)
 
     async def lives(self, for_s: float) -> None:
         self.provisioner.subscribe()
@@ -158,3 +193,41 @@ def test_how_often_a_claim_was_refused_is_forgotten_with_it():
     creations.forget(UID)
 
     assert UID not in creations._given_up
+
+
+def test_a_volume_that_fails_again_and_again_is_created_less_and_less_often():
+    async def story(clock: Clock) -> Account:
+        account = Account(clock, refusal(Reason.QUOTA_EXCEEDED, None), Rate(100, 5))
+        account.healthy.add(CHOSEN.persistent_volume_name)
+        world = Crowd(account, CHOSEN)
+        world.fails()
+        await world.lives(3 * HOUR_S)
+        return account
+
+    account = in_virtual_time(story)
+
+    asked_at = account.asked_at[CHOSEN.persistent_volume_name]
+    gaps = [later - earlier for earlier, later in pairwise(asked_at)]
+    assert gaps[0] < 10.0  # a single failure may be an accident
+    assert gaps[0] < gaps[1] < gaps[2]
+    assert gaps[-1] >= MOST_PAUSE_S
+    assert sum(at_s < HOUR_S for at_s in asked_at) <= 20
+    assert len(account.deleted) >= len(asked_at) - 1
+
+
+def test_client_tokens_that_were_used_up_before_us_are_told_once_and_hold_nobody_up():
+    name, burned = CHOSEN.persistent_volume_name, 50
+
+    async def story(clock: Clock) -> Crowd:
+        account = Account(clock, refusal(Reason.QUOTA_EXCEEDED, None), Rate(10, 1))
+        account.healthy.add(name)
+        account.used_up = {client_token(name, each) for each in range(1, burned + 1)}
+        world = Crowd(account, CHOSEN)
+        await world.lives(HOUR_S)
+        return world
+
+    world = in_virtual_time(story)
+
+    assert len(world.account.asked_at[name]) == burned + 1
+    assert world.account.urgencies == [Urgency.NORMAL] + burned * [Urgency.PATIENT]
+    assert sum(Reason.TOKEN_MISMATCH in each for each in world.events.told) == 1
