@@ -27,6 +27,7 @@ from provisioner.ec2.look_rules import Asked
 from provisioner.ec2.usage import Usage
 from provisioner.ec2.volumes import Volumes
 from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.model.claim import Claim
 from provisioner.model.consistency import LOOK_AGAIN_S
 from provisioner.model.decision import SETTLED, Later, Next, Settled
 from provisioner.model.errors import KubeError, Outcome, Reason, StorageError
@@ -232,7 +233,7 @@ class Creations:
         self, uid: str, attempt: Attempt, step: creation_rules.Discard
     ) -> creation_rules.GiveUp:
         """Delete a volume that cannot serve its claim; another one is made after a while."""
-        await self._discard(step.volume, step.then.error.message)
+        await self._discard(attempt.plan.claim, step.volume, step.then.error.message)
         self._forget_volume(uid, attempt)
         return self._give_up(uid, step.then)
 
@@ -284,12 +285,16 @@ class Creations:
         self.attempts[uid] = attempt
         return attempt
 
-    async def _discard(self, volume: Volume, why: str) -> None:
+    async def _discard(self, claim: Claim, volume: Volume, why: str) -> None:
         """Delete a volume that cannot serve its claim, unless a PersistentVolume names it."""
-        log.warning("deleting a volume that cannot be used", volume=volume.volume_id, why=why)
-        await self._volumes.delete(
-            volume.volume_id, gate=lambda: self._caches.nobody_names(volume.volume_id)
-        )
+        volume_id = volume.volume_id
+        log.warning("deleting a volume that cannot be used", volume=volume_id, why=why)
+        try:
+            await self._volumes.delete(volume_id, gate=lambda: self._caches.nobody_names(volume_id))
+        except StorageError as error:
+            text = f"{why}; volume {volume_id} cannot be deleted yet: {error.message}"
+            self._events.failed(claim, StorageError(error.reason, text), once=True)
+            raise
 
     def _fail(
         self, uid: str, verdict: creation_rules.Continue | creation_rules.GiveUp
@@ -347,7 +352,7 @@ class Creations:
                 self._events.failed(plan.claim, error)
                 if self._objects.is_going(uid) and creation_rules.is_refused_for_good(error):
                     why = "the API server rejects its persistent volume, and its claim is gone"
-                    await self._discard(volume, f"{why}: {error.message}")
+                    await self._discard(plan.claim, volume, f"{why}: {error.message}")
                     self._unclaimed.forget(volume.volume_id)
                     self._end(uid, volume)
                     return

@@ -374,6 +374,42 @@ async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_re
 
 
 @pytest.mark.parametrize(
+    ("of_ec2", "of_kubernetes", "words"),
+    [
+        (an_ec2_error(Reason.PERMISSION_DENIED), None, "PermissionDenied: EC2 failed to create"),
+        (None, KubeError(Reason.UNREADABLE, "pv-x is odd"), "cannot be deleted yet: pv-x is odd"),
+        (an_ec2_error(Reason.NOT_LEADING), None, None),
+    ],
+    ids=["EC2 denies it", "a PersistentVolume cannot be read", "another replica goes on"],
+)
+async def test_a_claim_is_told_once_that_its_failed_volume_cannot_be_deleted(
+    of_ec2: Ec2Error | None,
+    of_kubernetes: KubeError | None,
+    words: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    world = World(CLAIM)
+    world.kube.answers = [PINNED]
+    world.ec2.answers = [a_volume(state=VolumeState.ERROR)]
+    world.ec2.failure = of_ec2
+
+    async def nobody_names(_: str) -> None:
+        if of_kubernetes is not None:
+            raise of_kubernetes
+
+    monkeypatch.setattr(world.caches, "nobody_names", nobody_names)
+
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            await world.provisioner.reconcile(UID)
+
+    told = [each for each in world.events.told if VOLUME in each]
+    assert len(told) == (words is not None)
+    assert all(words in each for each in told if words)
+    assert world.provisioner.creations.has_made(UID)  # it is still there, and tried again
+
+
+@pytest.mark.parametrize(
     "error",
     [
         KubeError(Reason.UNREACHABLE, "etcd is away", outcome=Outcome.UNKNOWN, status=503),
