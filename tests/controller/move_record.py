@@ -43,6 +43,7 @@ class FakeRecord:
         self.is_wanted = False
         self.left: list[str] = []
         self.attached: set[str] = set()
+        self.removed_claims: list[tuple[str, str]] = []
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.others.get(name, self.new) if name != OLD_PV else self.old
@@ -122,6 +123,9 @@ class FakeRecord:
     async def abort(self, move: VolumeMove, why: Undo) -> Next:
         await self.advance(move, Phase.ABORTING, why.message, undoneFrom=move.phase)
         return AGAIN
+
+    async def remove_claim(self, _: VolumeMove, uid: str, resource_version: str) -> None:
+        self.removed_claims.append((uid, resource_version))
 
     async def create_claim(self, _: VolumeMove) -> bool:
         return not self.is_namespace_going

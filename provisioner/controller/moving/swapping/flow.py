@@ -1,6 +1,7 @@
 """Swapping: the claim gets its other PersistentVolume. Once it is deleted, there is no way back."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any, assert_never
 
 import msgspec
@@ -12,6 +13,7 @@ from provisioner.controller.moving.pods import consumer_rules
 from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.stopping import Stopping
 from provisioner.controller.moving.record import MoveRecord
+from provisioner.controller.moving.swapping import rules
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.shared.services import Services
 from provisioner.model.claim import foreign_finalizer
@@ -152,6 +154,9 @@ class Swapping:
     ) -> phase_rules.SwapStep | freshness_rules.TurnBack:
         """EC2 may say for a while that it does not know a volume which it has just shown."""
         made = None
+        if isinstance(step, phase_rules.RemoveEmpty) and claim is not None:
+            new = await self._record.persistent_volume(move.persistent_volume_name)
+            return rules.may_go(step, claim, new, _age_s(claim))
         if freshness_rules.may_lose(step):
             new = await self._record.known_volume(move, move.persistent_volume_name)
             restored = new.volume_id(self._driver) if new is not None else None
@@ -220,3 +225,8 @@ class Swapping:
             case _:
                 assert_never(step)
         return AGAIN
+
+
+def _age_s(claim: phase_rules.SeenClaim) -> float:
+    created_at = claim.metadata.creation_timestamp
+    return (datetime.now(UTC) - created_at).total_seconds() if created_at else float("inf")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -20,6 +20,8 @@ from provisioner.controller.moving.swapping.flow import Swapping
 from provisioner.model.claim import PVC_PROTECTION
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
+from provisioner.model.document import Document
+from provisioner.model.meta import ObjectReference
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.volume import Volume, VolumeState
@@ -341,3 +343,63 @@ def test_who_keeps_a_deleted_claim_is_named():
         "waiting until the old claim is gone: it has the finalizer example.com/backup, which its "
         "owner, or you, have to remove"
     )
+
+
+def an_empty_claim(age_s: float) -> Document:
+    """One that a StatefulSet has created after the old one was gone."""
+    claim = a_claim("sneaked", "")
+    created_at = datetime.now(UTC) - timedelta(seconds=age_s)
+    return structs.replace(
+        claim, metadata=structs.replace(claim.metadata, creation_timestamp=created_at)
+    )
+
+
+def new_pv(holder: str) -> PersistentVolume:
+    """The new PersistentVolume; ``holder``: the UID of the claim that the binder gives it to."""
+    found = a_pv("Bound" if holder else "Available", "Delete")
+    spec = structs.replace(found.spec, claim_ref=ObjectReference(name="data", uid=holder))
+    meta = structs.replace(found.metadata, name="pvc-move-uid")
+    return structs.replace(found, metadata=meta, spec=spec)
+
+
+async def test_a_claim_to_which_the_binder_is_giving_the_new_volume_is_not_deleted_as_empty():
+    """Its name comes to the claim last; without the claim, the new volume would be deleted."""
+    swapping, record = swapping_with(a_pv("Released", **HELD), a_volume())
+    record.found = an_empty_claim(3600)
+    record.new = new_pv("sneaked")
+
+    async def known(_: VolumeMove, name: str) -> PersistentVolume | None:
+        """A cache that is an hour old."""
+        return record.old if name == OLD_PV else new_pv("")
+
+    record.known_volume = known  # type: ignore[method-assign]
+
+    assert isinstance(await swapping.advance(a_swapping_copy()), Later)
+
+    assert record.removed_claims == []
+    assert record.written[-1]["message"] == "the claim is being bound"
+
+
+async def test_a_claim_that_somebody_has_just_created_is_left_to_the_binder_for_ten_seconds():
+    swapping, record = swapping_with(a_pv("Released", **HELD), a_volume())
+    record.found, record.new = an_empty_claim(9), new_pv("")
+
+    assert isinstance(await swapping.advance(a_swapping_copy()), Later)
+
+    assert record.removed_claims == []
+    assert record.written[-1]["message"] == (
+        "somebody else has created claim shop/data: it is deleted if it has no volume in 10 seconds"
+    )
+
+    record.found = an_empty_claim(11)
+    await swapping.advance(a_swapping_copy())
+    assert record.removed_claims == [("sneaked", "7")]
+
+
+async def test_an_empty_claim_is_deleted_whoever_had_the_new_volume_before():
+    swapping, record = swapping_with(a_pv("Released", **HELD), a_volume())
+    record.found, record.new = an_empty_claim(11), new_pv("dead-claim")
+
+    await swapping.advance(a_swapping_copy())
+
+    assert record.removed_claims == [("sneaked", "7")]
