@@ -14,6 +14,7 @@ from provisioner.model.decision import AGAIN, Later, Next
 from provisioner.model.document import Document
 from provisioner.model.names import POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume_move import Phase, VolumeMove
 from provisioner.model.workload import Workload
 
@@ -44,6 +45,8 @@ class FakeRecord:
         self.left: list[str] = []
         self.attached: set[str] = set()
         self.removed_claims: list[tuple[str, str]] = []
+        self.known_quotas: list[ResourceQuota] = []
+        self.other_claims: dict[str, Document] = {}
 
     async def persistent_volume(self, name: str) -> PersistentVolume | None:
         return self.others.get(name, self.new) if name != OLD_PV else self.old
@@ -130,8 +133,11 @@ class FakeRecord:
     async def create_claim(self, _: VolumeMove) -> bool:
         return not self.is_namespace_going
 
-    async def claim(self, _: VolumeMove) -> Document | None:
-        return self.found
+    async def claim(self, move: VolumeMove) -> Document | None:
+        return self.other_claims.get(move.spec.claim_name, self.found)
+
+    async def quotas(self, _: VolumeMove) -> list[ResourceQuota]:
+        return self.known_quotas
 
     async def uses(self, _: VolumeMove) -> list[Use]:
         return []
@@ -211,6 +217,7 @@ class FakeCompanions:
         self.says = says
         self.left = left
         self.others_lead = True
+        self.led: list[VolumeMove] = []
 
     async def before_begin(self, _: VolumeMove) -> Any:
         return self.says
@@ -222,6 +229,9 @@ class FakeCompanions:
 
     async def is_led(self, _: VolumeMove) -> bool:
         return self.others_lead
+
+    async def led_by(self, _: VolumeMove) -> list[VolumeMove]:
+        return self.led
 
     async def not_moved(self, _: VolumeMove) -> str:
         return self.left

@@ -7,7 +7,7 @@ from provisioner.classes.storage_class_rules import ReadClass
 from provisioner.controller.moving.going_back import rules as back_rules
 from provisioner.controller.moving.pods.consumer_rules import Consumer
 from provisioner.controller.moving.together.companion_rules import Companion
-from provisioner.model.claim import LabelledClaim
+from provisioner.model.claim import Claim, LabelledClaim
 from provisioner.model.document import Document
 from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
@@ -27,7 +27,8 @@ class Facts:
     be used; ``zones``: those with nodes on which the driver runs; ``others``: other moves of the
     claim; ``namesakes``: other PersistentVolumes that name the volume; ``pod_refused``: why no pod
     can copy its files or check the new volume, "" if one can or none has to; ``autoscalers`` and
-    ``quotas``: those of the namespace; ``has_hold``: the webhook holds new pods of it back;
+    ``quotas``: those of the namespace; ``moved_with``: the claims that the move names, as far as
+    they are known; ``has_hold``: the webhook holds new pods of it back;
     ``pods``: that use the claim, ``companions``: their other claims; ``nodes``: all;
     ``kept``: what a move that goes back goes back to; ``iops_ceiling``: the most IOPS that EC2
     gives the class's type in the region, None if it is not known; ``claim_document``: all of the
@@ -49,6 +50,7 @@ class Facts:
     pod_refused: str = ""
     autoscalers: Sequence[Autoscaler] = ()
     quotas: Sequence[ResourceQuota] = ()
+    moved_with: Sequence[Claim] = ()
     has_hold: bool = True
     pods: Sequence[Pod] = ()
     companions: Sequence[Companion] = ()

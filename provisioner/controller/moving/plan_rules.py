@@ -395,10 +395,17 @@ def _no_way(facts: Facts) -> Refuse | None:
     elif move.restarts:
         said = restart_rules.refused(facts.consumers)
     if said is None and claim is not None:
-        old = interference_rules.asked(claim, claim.class_name, "")
-        new = interference_rules.asked(claim, facts.class_name, facts.move.spec.to.size)
-        said = interference_rules.no_room(facts.quotas, old, new)
+        # Those that go back have each a class of their own: they are counted before the swap.
+        others = () if move.goes_back else facts.moved_with
+        changes = [_change(move, claim, facts.class_name)]
+        changes += [_change(move, each, target_class_name(move, each)) for each in others]
+        said = interference_rules.no_room(facts.quotas, *changes)
     return _no(said) if said is not None else None
+
+
+def _change(move: VolumeMove, claim: Claim, class_name: str) -> interference_rules.Change:
+    old = interference_rules.asked(claim, claim.class_name, "")
+    return old, interference_rules.asked(claim, class_name, move.spec.to.size)
 
 
 def _stopping(facts: Facts) -> list[str]:

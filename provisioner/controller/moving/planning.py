@@ -22,12 +22,13 @@ from provisioner.controller.moving.shape_rules import no
 from provisioner.controller.moving.staying import rules as stay_rules
 from provisioner.controller.moving.together.companions import Companions
 from provisioner.controller.shared.services import Services
-from provisioner.kube.resources import AUTOSCALERS, RESOURCE_QUOTAS
+from provisioner.kube.resources import AUTOSCALERS
 from provisioner.model import volume_type
-from provisioner.model.claim import LabelledClaim
+from provisioner.model.claim import Claim, LabelledClaim
 from provisioner.model.decision import AGAIN, Later, Next, Refuse
 from provisioner.model.document import Document
 from provisioner.model.errors import NO_ANSWER, Ec2Error, KubeError
+from provisioner.model.node import CsiNode, Node
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import CreateRequest
@@ -173,8 +174,7 @@ class Planning:
         named = self._caches.persistent_volumes.keyed("volume", volume_id or "")
         pods = await self._record.pods(move)
         zone = _zone(move, kept)
-        needs_others = bool(zone or move.spec.to.storage_class_name)
-        nodes = self._caches.nodes.values() if pods and needs_others else ()
+        is_elsewhere = bool(pods and (zone or move.spec.to.storage_class_name))
         return Facts(
             move=move,
             claim=claim,
@@ -191,13 +191,23 @@ class Planning:
             namesakes={each.name for each in named} - {name} if volume_id else (),
             pod_refused=await self._copier.why_not(move, document, volume),
             autoscalers=(await client.list(AUTOSCALERS, namespace=namespace)).items if pods else (),
-            quotas=(await client.list(RESOURCE_QUOTAS, namespace=namespace)).items,
+            quotas=await self._record.quotas(move),
+            moved_with=self._moved_with(move),
             pods=pods,
             companions=await self._companions.of_pods(move, pods, zone),
-            nodes=[(each, self._caches.csi_nodes.get(each.name)) for each in nodes],
+            nodes=self._nodes() if is_elsewhere else (),
             kept=kept,
             has_hold=await self._restarts.has_hold(namespace),
         )
+
+    def _nodes(self) -> list[tuple[Node, CsiNode | None]]:
+        csi_nodes = self._caches.csi_nodes
+        return [(each, csi_nodes.get(each.name)) for each in self._caches.nodes.values()]
+
+    def _moved_with(self, move: VolumeMove) -> list[Claim]:
+        """As caches have them: all of them are counted once more before the swap."""
+        others = sorted(move.claim_keys - {move.claim_key})
+        return [each for key in others if (each := self._caches.claims.get(key)) is not None]
 
     def _volume_id(self, found: PersistentVolume | None) -> str | None:
         """The EBS volume of a PersistentVolume, whose driver may be another one."""

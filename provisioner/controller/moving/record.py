@@ -19,6 +19,7 @@ from provisioner.kube.resources import (
     CLAIMS,
     CONTROLLED_PODS,
     PERSISTENT_VOLUMES,
+    RESOURCE_QUOTAS,
     VOLUME_MOVES,
     Resource,
 )
@@ -28,6 +29,7 @@ from provisioner.model.document import Document
 from provisioner.model.errors import CHANGED_MEANWHILE, KubeError, Reason
 from provisioner.model.names import HELD_FOR_MOVE, LEFT_BY_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PROVISIONER_FINALIZER, PersistentVolume
+from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume_move import API_VERSION, FINALIZER, KIND, Phase, VolumeMove
 from provisioner.model.workload import ControlledPod
 
@@ -374,6 +376,10 @@ class MoveRecord:
             uid=uid,
             resource_version=resource_version,
         )
+
+    async def quotas(self, move: VolumeMove) -> Sequence[ResourceQuota]:
+        """The quotas of its namespace."""
+        return (await self._client.list(RESOURCE_QUOTAS, namespace=move.metadata.namespace)).items
 
     async def may_create_claim(self, move: VolumeMove, recorded: str) -> bool:
         """Ask the API server whether the claim could be created again; nothing is kept.

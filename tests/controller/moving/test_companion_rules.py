@@ -294,6 +294,14 @@ def test_a_claim_that_has_arrived_decides_nothing_for_the_others(first: Companio
     assert rules.is_led(of_logs("Held", {"ready": True}), [first]) is is_led
 
 
+def test_the_first_one_that_swaps_swaps_for_all_and_those_after_it_for_themselves():
+    ready, swapping = of_logs("Creating", {"ready": True}), of_logs("Swapping")
+
+    assert rules.led_by(of_data("Creating"), [logs(ready)]) == [ready]
+    assert rules.led_by(of_data("Creating"), [logs(swapping)]) == []
+    assert rules.led_by(of_data("Creating"), [logs(zone=THERE)]) == []
+
+
 def test_moves_that_do_not_name_the_same_claims_do_not_begin():
     """Else the one in the middle could be undone after one beside it has swapped."""
     more = Companion("more", zones=frozenset({HERE}), moves=[a_move("more", "Planned")])

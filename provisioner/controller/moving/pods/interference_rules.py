@@ -4,11 +4,12 @@ A quota is a refusal, not a warning: once the old claim is deleted, only a claim
 in can take its place.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from provisioner.controller.moving.pods.consumer_rules import Consumer, to_scale
-from provisioner.model.claim import Claim, LabelledClaim
+from provisioner.model.claim import BETA_STORAGE_CLASS, Claim, LabelledClaim
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.resource_quota import ResourceQuota
@@ -49,20 +50,47 @@ class Asked:
         return size | number | {"count/persistentvolumeclaims": 1} | of_class
 
 
+# What a claim takes of quotas now, None if it is not there, and what it is to take.
+Change = tuple[Asked | None, Asked]
+
+
 def asked(claim: Claim, class_name: str, size: str) -> Asked:
     """What a claim asks for, of a class and with at least a size ("" for its own)."""
     own, wanted = _number(claim.requested_storage), _number(size)
     return Asked(class_name, max(own, -(-wanted // GIB) * GIB))
 
 
-def no_room(quotas: Sequence[ResourceQuota], old: Asked, new: Asked) -> str | None:
-    """Why a quota would not let the claim be created again, in one sentence."""
-    more = {key: value - old.uses.get(key, 0) for key, value in new.uses.items()}
-    if short := _short(quotas, more):
+def asked_by(manifest: Mapping[str, Any]) -> Asked:
+    """What a claim asks for, by its manifest."""
+    spec, notes = manifest["spec"], manifest["metadata"].get("annotations") or {}
+    class_name = notes.get(BETA_STORAGE_CLASS) or spec.get("storageClassName") or ""
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    return Asked(class_name, _number(str(requests.get("storage", ""))))
+
+
+def _added(changes: Iterable[Change]) -> dict[str, int]:
+    """How much more than now claims are to take of each resource; 0 where it is as much."""
+    more: dict[str, int] = {}
+    for old, new in changes:
+        before = old.uses if old is not None else {}
+        for key, value in new.uses.items():
+            more[key] = more.get(key, 0) + value - before.get(key, 0)
+    return more
+
+
+def take_more(changes: Iterable[Change]) -> bool:
+    """Whether claims take more of anything than now."""
+    return any(value > 0 for value in _added(changes).values())
+
+
+def no_room(quotas: Sequence[ResourceQuota], *changes: Change) -> str | None:
+    """Why a quota would not let claims be created again, in one sentence."""
+    number = len(changes)
+    what = "the claim" if number == 1 else f"the {number} claims that are moved at the same time"
+    if short := _short(quotas, _added(changes)):
         name, taken = short
         return (
-            f"ResourceQuota {name} does not let the claim be created again ({taken}): raise it "
-            "first"
+            f"ResourceQuota {name} does not let {what} be created again ({taken}): raise it first"
         )
     return None
 

@@ -1,6 +1,8 @@
 """Swapping: the claim gets its other PersistentVolume. Once it is deleted, there is no way back."""
 
+import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, assert_never
 
@@ -9,7 +11,8 @@ import msgspec
 from provisioner.controller.moving import form_rules, freshness_rules, phase_rules, plan_rules
 from provisioner.controller.moving.creation import MoveVolumes
 from provisioner.controller.moving.pace import LOOK_AGAIN_S
-from provisioner.controller.moving.pods import consumer_rules
+from provisioner.controller.moving.pods import consumer_rules, interference_rules
+from provisioner.controller.moving.pods.interference_rules import Change
 from provisioner.controller.moving.pods.restart_rules import Evict
 from provisioner.controller.moving.pods.stopping import Stopping
 from provisioner.controller.moving.record import MoveRecord
@@ -19,9 +22,13 @@ from provisioner.controller.shared.services import Services
 from provisioner.model.claim import foreign_finalizer
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later, Next
+from provisioner.model.document import Document
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import Volume
 from provisioner.model.volume_move import Phase, VolumeMove
+
+Json = dict[str, Any]
 
 
 class Swapping:
@@ -42,6 +49,7 @@ class Swapping:
         self._volumes = volumes
         self._companions = companions
         self._stopping = stopping
+        self._counting = asyncio.Lock()
 
     async def begin_with_object(self, move: VolumeMove, old: PersistentVolume) -> Next:
         """Try the object of a volume that is there out, while the move can be aborted."""
@@ -72,6 +80,12 @@ class Swapping:
         undo = phase_rules.broken(move.source, claim)
         if undo is not None or claim is None:
             return await self._record.abort(move, undo or phase_rules.Undo("the claim is gone"))
+        return await self._enter(move, kept, claim, fields)
+
+    async def _enter(
+        self, move: VolumeMove, kept: PersistentVolume, claim: Document, fields: Json
+    ) -> Next:
+        """Write the phase, unless the claim would not end, or not be let in again."""
         keeper = foreign_finalizer(claim)
         if keeper:
             return await self._record.wait(
@@ -85,8 +99,37 @@ class Swapping:
                 move, "its namespace is being deleted: the claim stays as it is"
             )
         source = msgspec.to_builtins(phase_rules.at_swap(move.source, kept))
-        await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
+        changes = await self._changes(move, record, claim)
+        takes_more = interference_rules.take_more(changes)
+        # Of moves that take more, each is to see what the ones before it will take.
+        async with self._counting if takes_more else nullcontext():
+            changes += await self._under_way(move) if takes_more else []
+            said = interference_rules.no_room(await self._record.quotas(move), *changes)
+            if said is not None:
+                raise StorageError(Reason.FORBIDDEN, f"{said}, or abort the move")
+            await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
         return AGAIN
+
+    async def _changes(self, move: VolumeMove, record: str, claim: Document) -> list[Change]:
+        """What its claim is to take of quotas, and those of the moves that swap because it does.
+
+        A dry run says nothing of it: a quota counts the claim beside itself.
+        """
+        changes = [rules.still_takes(move, record, claim)]
+        for other in await self._companions.led_by(move):
+            found = await self._record.claim(other)
+            if found is not None:
+                changes.append(rules.still_takes(other, phase_rules.record(found), found))
+        return [each for each in changes if each is not None]
+
+    async def _under_way(self, move: VolumeMove) -> list[Change]:
+        """The same of the other moves in the namespace that swap, and have not come to it."""
+        changes = []
+        for other in self._caches.moves.keyed("phase", Phase.SWAPPING):
+            if other.metadata.namespace == move.metadata.namespace and other.uid != move.uid:
+                claim = await self._record.known_claim(other)
+                changes.append(rules.still_takes(other, other.told.claim, claim))
+        return [each for each in changes if each is not None]
 
     async def _kept(self, move: VolumeMove, old: PersistentVolume) -> PersistentVolume | None:
         """The old PersistentVolume as it is now, with Retain; None if it is gone."""

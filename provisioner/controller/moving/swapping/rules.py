@@ -1,7 +1,17 @@
-"""Decide about what others have put where the claim was, before it is deleted."""
+"""Decide if a claim may be deleted: whether there is room for the next, and no volume for it."""
 
-from provisioner.controller.moving.phase_rules import Await, RemoveEmpty, SeenClaim
+import json
+
+from provisioner.controller.moving.phase_rules import (
+    Await,
+    RemoveEmpty,
+    SeenClaim,
+    recreated,
+    volume_name,
+)
+from provisioner.controller.moving.pods.interference_rules import Change, asked_by
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume_move import VolumeMove
 
 # The binder takes milliseconds, and a control plane whose leader has gone some seconds more.
 _BINDS_WITHIN_S = 10.0
@@ -31,3 +41,20 @@ def may_go(
             f"{_BINDS_WITHIN_S:.0f} seconds"
         )
     return step
+
+
+def still_takes(move: VolumeMove, recorded: str, claim: SeenClaim | None) -> Change | None:
+    """What the claim of a move takes of quotas now, and once it has its new volume.
+
+    Args:
+        move: which swaps, or is about to.
+        recorded: its claim, see ``phase_rules.record``.
+        claim: whatever has the claim's name.
+
+    Returns:
+        None if it takes that already.
+    """
+    if claim is not None and volume_name(claim) == move.persistent_volume_name:
+        return None
+    now = asked_by(json.loads(recorded)) if claim is not None else None
+    return now, asked_by(recreated(move, recorded))

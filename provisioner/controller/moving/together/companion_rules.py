@@ -156,6 +156,12 @@ def go_on(move: VolumeMove, companions: Iterable[Companion]) -> bool:
     return all(_partner(move, each) is not None for each in companions)
 
 
+def led_by(move: VolumeMove, companions: Iterable[Companion]) -> list[VolumeMove]:
+    """The moves that swap because this one does; none if one of them was the first."""
+    going = [found for each in companions if (found := _partner(move, each)) is not None]
+    return [] if any(_has_swapped(each) for each in going) else going
+
+
 def is_led(move: VolumeMove, companions: Iterable[Companion]) -> bool:
     """Whether another one decides if it swaps: those that have arrived decide nothing any more."""
     members = (each for each in companions if not _has_arrived(move, each))

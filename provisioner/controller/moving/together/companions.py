@@ -75,6 +75,10 @@ class Companions:
             if name != move.spec.claim_name
         ]
 
+    async def led_by(self, move: VolumeMove) -> list[VolumeMove]:
+        """See ``companion_rules``."""
+        return rules.led_by(move, await self._moved_with(move))
+
     async def is_led(self, move: VolumeMove) -> bool:
         """See ``companion_rules``."""
         return rules.is_led(move, await self._moved_with(move))

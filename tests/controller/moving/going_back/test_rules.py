@@ -365,6 +365,7 @@ async def test_for_the_plan_the_other_claims_are_read_by_the_zone_of_the_kept_vo
         persistent_volumes=SimpleNamespace(keyed=lambda *_: []),
         moves=SimpleNamespace(keyed=lambda *_: []),
         nodes={},
+        claims={},
         registered=SimpleNamespace(places=[]),
         storage_class=none,
     )
@@ -379,6 +380,7 @@ async def test_for_the_plan_the_other_claims_are_read_by_the_zone_of_the_kept_vo
             volume_document=none,
             volume_like=none,
             pods=none,
+            quotas=none,
         ),
         "_consumers": SimpleNamespace(look=none),
         "_restarts": SimpleNamespace(has_hold=none),

@@ -73,7 +73,7 @@ def test_a_claim_that_a_quota_would_not_let_in_again_is_not_deleted(
 ):
     new = rules.Asked("slow", 3 * GIB)
 
-    said = rules.no_room([a_quota(hard, used)], GIB_1, new)
+    said = rules.no_room([a_quota(hard, used)], (GIB_1, new))
 
     assert said is not None
     assert key in said
@@ -92,7 +92,7 @@ def test_a_claim_that_a_quota_would_not_let_in_again_is_not_deleted(
     ],
 )
 def test_the_room_of_the_old_claim_counts(quota: ResourceQuota):
-    assert rules.no_room([quota], GIB_1, rules.Asked("slow", 3 * GIB)) is None
+    assert rules.no_room([quota], (GIB_1, rules.Asked("slow", 3 * GIB))) is None
 
 
 def test_a_claim_asks_for_more_only_if_the_size_is_larger():
@@ -112,6 +112,21 @@ def test_the_plan_is_refused_for_want_of_room():
     assert "ResourceQuota all does not let the claim be created again" in message
     assert ". " not in message
     assert planned(plans.facts(quotas=[full])).request is not None
+
+
+def test_the_plan_is_refused_if_there_is_no_room_for_all_claims_that_are_moved_together():
+    gold = "gold.storageclass.storage.k8s.io/requests.storage"
+    move = a_move(to={"storageClassName": "gold"}, movedWith=["logs"])
+    both = plans.facts(
+        move,
+        storage_class=plans.a_storage_class("gold"),
+        moved_with=[a_claim(size="60Gi")],
+    )
+
+    message = refused(replace(both, quotas=[a_quota({gold: "60Gi"}, {})]))
+
+    assert "the 2 claims that are moved at the same time" in message
+    assert planned(replace(both, quotas=[a_quota({gold: "61Gi"}, {})])).request is None
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
+from provisioner.controller.moving import phase_rules
 from provisioner.controller.moving.ending import MoveEnding
+from provisioner.controller.moving.patience_rules import is_refused
 from provisioner.controller.moving.phase_rules import (
     Await,
     Undo,
@@ -21,9 +26,11 @@ from provisioner.model.claim import PVC_PROTECTION
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import AGAIN, Later
 from provisioner.model.document import Document
+from provisioner.model.errors import StorageError
 from provisioner.model.meta import ObjectReference
 from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import Phase, VolumeMove
 from tests.builders import DRIVER, VOLUME, a_volume
@@ -42,10 +49,24 @@ from tests.controller.move_record import (
 HELD = {HELD_FOR_MOVE: "shop/to-b"}
 
 
+class SwappingMoves:
+    """The moves that swap: those that the test names, and those that have written so."""
+
+    def __init__(self, record: FakeRecord) -> None:
+        self.record = record
+        self.others: list[VolumeMove] = []
+
+    def keyed(self, index: str, phase: str) -> list[VolumeMove]:
+        assert (index, phase) == ("phase", Phase.SWAPPING)
+        return self.others
+
+
 def a_swapping(old: PersistentVolume | None) -> tuple[Swapping, FakeRecord]:
     swapping, record = object.__new__(Swapping), FakeRecord(old)
     swapping._record = record  # type: ignore[assignment]
     swapping._driver = DRIVER
+    swapping._counting = asyncio.Lock()
+    swapping._caches = SimpleNamespace(moves=SwappingMoves(record))  # type: ignore[assignment]
     swapping._companions = FakeCompanions()  # type: ignore[assignment]
     return swapping, record
 
@@ -92,7 +113,7 @@ def seen_after_retain(record: FakeRecord) -> list[list[str]]:
         seen.append(list(record.retained))
         return record.found
 
-    record.claim = claim  # type: ignore[method-assign]
+    record.claim = claim  # type: ignore[assignment,method-assign]
     return seen
 
 
@@ -403,3 +424,134 @@ async def test_an_empty_claim_is_deleted_whoever_had_the_new_volume_before():
     await swapping.advance(a_swapping_copy())
 
     assert record.removed_claims == [("sneaked", "7")]
+
+
+GOLD = "gold.storageclass.storage.k8s.io/requests.storage"
+
+
+def a_quota(hard: str, used: str) -> ResourceQuota:
+    body = {
+        "metadata": {"name": "team"},
+        "status": {"hard": {GOLD: hard}, "used": {GOLD: used}},
+    }
+    return msgspec.convert(body, ResourceQuota)
+
+
+def to_gold(name: str, phase: str = "Creating", **status: Any) -> VolumeMove:
+    """A move of a claim to another class."""
+    body = {
+        "metadata": {"name": f"{name}-to-gold", "namespace": "shop", "uid": f"{name}-move"},
+        "spec": {"claimName": name, "to": {"storageClassName": "gold"}},
+        "status": {
+            "phase": phase,
+            "source": {"claimUID": f"{name}-uid", "persistentVolume": OLD_PV, "volumeID": "vol-1"},
+            "plan": {"keepsVolume": True},
+        }
+        | status,
+    }
+    return msgspec.convert(body, VolumeMove)
+
+
+def of_60_gib(name: str, volume: str = OLD_PV) -> Document:
+    meta = {"name": name, "namespace": "shop", "uid": f"{name}-uid", "resourceVersion": "7"}
+    resources = {"requests": {"storage": "60Gi"}}
+    spec = {"volumeName": volume, "storageClassName": "slow", "resources": resources}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Document)
+
+
+def beginning(hard: str, used: str = "0") -> tuple[Swapping, FakeRecord]:
+    swapping, record = a_swapping(a_pv("Bound", "Retain"))
+    record.known_quotas = [a_quota(hard, used)]
+    record.other_claims = {name: of_60_gib(name) for name in ("data", "logs")}
+    return swapping, record
+
+
+async def test_a_claim_is_not_deleted_for_whose_class_a_quota_has_no_room_any_more():
+    """There was room when it was planned."""
+    swapping, record = beginning("100Gi", used="50Gi")
+
+    with pytest.raises(StorageError) as refused:
+        await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+
+    assert record.written == []
+    assert refused.value.message == (
+        f"ResourceQuota team does not let the claim be created again ({GOLD}: 50Gi of 100Gi are "
+        "used): raise it first, or abort the move"
+    )
+    assert is_refused(refused.value)
+
+    record.known_quotas = [a_quota("110Gi", "50Gi")]
+    await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+    assert [each["phase"] for each in record.written] == [Phase.SWAPPING]
+
+
+async def test_the_first_of_moves_that_go_together_does_not_swap_if_a_quota_has_no_room_for_all():
+    swapping, record = beginning("100Gi")
+    swapping._companions.led = [to_gold("logs")]  # type: ignore[attr-defined]
+
+    with pytest.raises(StorageError, match="the 2 claims that are moved at the same time"):
+        await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+
+    assert record.written == []
+    record.known_quotas = [a_quota("120Gi", "0")]
+    await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+    assert [each["phase"] for each in record.written] == [Phase.SWAPPING]
+
+
+@pytest.mark.parametrize(
+    ("claim", "may"),
+    [(of_60_gib("logs"), False), (None, False), (of_60_gib("logs", "pvc-logs-move"), True)],
+    ids=["to-go", "gone", "back"],
+)
+async def test_a_move_leaves_room_for_the_claims_that_others_have_deleted(
+    claim: Document | None, *, may: bool
+):
+    swapping, record = beginning("100Gi", used="60Gi" if may else "0")
+    recorded = phase_rules.record(of_60_gib("logs"))
+    swapping._caches.moves.others = [  # type: ignore[attr-defined]
+        to_gold("logs", "Swapping", claim=recorded)
+    ]
+    del record.other_claims["logs"]
+    if claim is not None:
+        record.other_claims["logs"] = claim
+    record.known_quotas = [a_quota("120Gi" if may else "100Gi", "60Gi" if may else "0")]
+
+    if may:
+        await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+    else:
+        with pytest.raises(StorageError, match="2 claims"):
+            await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+
+
+async def test_of_two_that_begin_to_swap_at_the_same_time_the_second_sees_what_the_first_takes():
+    swapping, record = beginning("100Gi")
+    moves = swapping._caches.moves.others  # type: ignore[attr-defined]
+
+    async def quotas(_: VolumeMove) -> list[ResourceQuota]:
+        await asyncio.sleep(0)
+        return record.known_quotas
+
+    async def advance(move: VolumeMove, phase: Phase, **fields: Any) -> VolumeMove:
+        await asyncio.sleep(0)
+        moves.append(to_gold(move.spec.claim_name, phase, claim=fields["claim"]))
+        return move
+
+    record.quotas = quotas  # type: ignore[method-assign]
+    record.advance = advance  # type: ignore[assignment,method-assign]
+    begun = [swapping.begin(to_gold(n), a_pv("Bound", "Retain")) for n in ("data", "logs")]
+    first, second = await asyncio.gather(*begun, return_exceptions=True)
+
+    assert first == AGAIN
+    assert isinstance(second, StorageError)
+    assert [move.spec.claim_name for move in moves] == ["data"]
+
+
+async def test_a_claim_that_takes_no_more_than_before_does_not_wait_for_others_that_swap():
+    """Its own room is there, as little as is left."""
+    swapping, record = beginning("60Gi", used="60Gi")
+    swapping._caches.moves.others = [to_gold("logs", "Swapping")]  # type: ignore[attr-defined]
+    resources = {"requests": {"storage": "60Gi"}}
+    spec = {"volumeName": OLD_PV, "storageClassName": "gold", "resources": resources}
+    record.other_claims["data"] = structs.replace(of_60_gib("data"), spec=spec)
+
+    assert await swapping.begin(to_gold("data"), a_pv("Bound", "Retain")) == AGAIN
