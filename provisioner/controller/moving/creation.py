@@ -118,13 +118,11 @@ class MoveVolumes:
         Raises:
             StorageError: it goes on after a while.
         """
-        saved = await self._record.persistent_volume(move.persistent_volume_name)
+        saved = await self.withdraw(move)
         known = self._creations.abandon(move.uid)
         if saved is not None and not phase_rules.is_unused(saved):
             return None
         if saved is not None:
-            if not saved.deleting:
-                await self._record.remove_volume_object(saved)
             return Later(_GONE_SOON_S)  # the volume is deleted once no object names it
         if known and await self._delete(known):
             return None
@@ -132,6 +130,16 @@ class MoveVolumes:
         if move.uid in self._certain:
             return None
         return await self._look_and_delete(move)
+
+    async def withdraw(self, move: VolumeMove) -> PersistentVolume | None:
+        """Have no claim be bound to the new PersistentVolume any more; what was there of it.
+
+        Its volume stays.
+        """
+        saved = await self._record.persistent_volume(move.persistent_volume_name)
+        if saved is not None and phase_rules.is_unused(saved) and not saved.deleting:
+            await self._record.remove_volume_object(saved)
+        return saved
 
     async def _look_and_delete(self, move: VolumeMove) -> Later | None:
         """A process before us may have sent the request, and died before its answer."""

@@ -153,8 +153,14 @@ class MoveEnding:
         return f"PersistentVolume {old.name} was deleted; the volume stays"
 
     async def undo(self, move: VolumeMove) -> Next:
-        """Pods first: the claim has its volume, and may be used once no copy has it any more."""
-        source = move.source
+        """Pods first: the claim has its volume, and may be used once no copy has it any more.
+
+        A claim that is created again meanwhile, as its user has deleted it, is not to be bound to
+        files that are only half copied.
+        """
+        source, taken = move.source, None
+        if move.copies_files and phase_rules.may_have_made_volume(move):
+            taken = await self._volumes.withdraw(move)
         left = await self._copier.remove(move) if move.copies_files else None
         if left is not None:
             await self._record.tell(move, f"{_why(move)}; {left.message}")
@@ -182,7 +188,8 @@ class MoveEnding:
         waits = await self._snapshots.delete_new(move) if not move.copies_files else None
         if waits is not None:
             return waits
-        await self._record.advance(move, Phase.ABORTED, _why(move))
+        notes = (_why(move), _half_copied(move, taken))
+        await self._record.advance(move, Phase.ABORTED, "; ".join(filter(None, notes)))
         return AGAIN
 
     async def _not_held(
@@ -234,3 +241,13 @@ def _kept_until(move: VolumeMove) -> str:
 def _why(move: VolumeMove) -> str:
     """Why a move is undone, without what the end of its pod waited for since."""
     return move.told.message.partition("; waiting until ")[0]
+
+
+def _half_copied(move: VolumeMove, new: PersistentVolume | None) -> str:
+    """What a human has to know of a claim that came to an unfinished copy; "" if none did."""
+    if new is None or phase_rules.is_unused(new) or move.told.copied is not None:
+        return ""
+    return (
+        f"claim {move.claim_key} was created again, and is bound to PersistentVolume {new.name}, "
+        "to which not all files were copied: delete the claim"
+    )

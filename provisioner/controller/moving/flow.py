@@ -69,6 +69,9 @@ from provisioner.model.volume_move import ABORTABLE, IN_PROGRESS, Phase, StopPol
 _ANY = frozenset(Phase)
 _STARTING = frozenset({Phase.NEW, Phase.PLANNED, Phase.HELD})
 _MOST_STARTING = 40
+# In these, a move acts at once when its claim changes: once it is gone, the next one of its name is
+# bound to the new PersistentVolume, and is not to be if the files are only half copied.
+_AWAKE = frozenset({Phase.COPYING, Phase.SWAPPING})
 # So long after the phase Held was written, webhooks have heard of it.
 _HEARD_S = 2.0
 
@@ -192,7 +195,7 @@ class Mover:
         is_ending = new is not None and new.deleting  # it wakes when it is gone
         if changed is not None and not is_ending:
             for move in self._caches.moves.keyed("claim", changed.key):
-                if move.told.phase == Phase.SWAPPING:
+                if move.told.phase in _AWAKE:
                     self.queue.add(move.uid)
 
     def _attachment_changed(self, old: Attachment | None, new: Attachment | None) -> None:

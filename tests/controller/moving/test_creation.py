@@ -137,6 +137,16 @@ async def test_the_object_goes_before_its_volume():
     assert (ec2.asked, objects.removed) == ([], [MOVE.persistent_volume_name])
 
 
+async def test_what_is_withdrawn_is_the_object_that_no_claim_has_and_not_its_volume():
+    ec2, objects = NewVolumes(shown=[a_volume()]), Objects(a_new_pv("Available"))
+    await volumes_of(ec2, VOLUME, objects).withdraw(MOVE)
+    assert (ec2.asked, objects.removed) == ([], [MOVE.persistent_volume_name])
+
+    taken = Objects(a_new_pv("Bound", "claim-uid"))
+    await volumes_of(ec2, VOLUME, taken).withdraw(MOVE)
+    assert taken.removed == []
+
+
 @pytest.mark.parametrize("known", [VOLUME, ""])
 async def test_a_volume_that_another_object_names_is_not_deleted_and_the_move_ends(known: str):
     """Else it would try again for ever, and its namespace could not be deleted."""

@@ -414,6 +414,7 @@ async def test_the_old_volume_is_not_let_go_before_the_pod_of_a_copy_has_left_it
     """A pod that came to the same node before would have it read-only."""
     ending, record = an_ending(a_pv("Bound"))
     ending._copier = FakeCopier(Await("waiting until it is detached"))  # type: ignore[assignment]
+    ending._volumes = Undoing()  # type: ignore[assignment]
     move = in_phase(a_done_move(keeps=False), "Aborting", message="it does not fit")
     plan = structs.replace(move.told.plan or MovePlan(), copies_files=True)
     move = structs.replace(move, status=structs.replace(move.told, plan=plan))
@@ -431,6 +432,7 @@ class Undoing:
         self.steps: list[str] = []
         self.left: Await | None = None
         self.comes = False
+        self.taken: PersistentVolume | None = None
 
     def may_come(self, _: VolumeMove) -> bool:
         return self.comes
@@ -438,6 +440,10 @@ class Undoing:
     async def remove(self, _: VolumeMove) -> Await | None:
         self.steps.append("pod")
         return self.left
+
+    async def withdraw(self, _: VolumeMove) -> PersistentVolume | None:
+        self.steps.append("object")
+        return self.taken
 
     async def undo(self, _: VolumeMove) -> None:
         self.steps.append("volume")
@@ -466,6 +472,43 @@ async def test_pods_get_the_old_volume_before_a_check_is_gone_and_the_new_one_is
     assert await ending.undo(move) == AGAIN
     assert undoing.steps == ["pod", "pod", "volume", "snapshots"]
     assert record.written[-1]["phase"] == Phase.ABORTED
+
+
+async def test_no_claim_can_be_bound_to_half_a_copy_while_its_pod_ends():
+    """Its user has deleted the claim, and a StatefulSet creates it again."""
+    ending, record = an_ending(a_pv("Released"))
+    undoing = Undoing()
+    ending._copier = ending._volumes = undoing  # type: ignore[assignment]
+    undoing.left = Await("waiting until pod move-move-uid, which has copied the files, is gone")
+    plan = MovePlan(copies_files=True)
+    move = in_phase(a_done_move(keeps=False), "Aborting", plan=plan, undone_from="Copying")
+
+    assert isinstance(await ending.undo(move), Later)
+
+    assert undoing.steps == ["object", "pod"]
+    held = in_phase(a_done_move(keeps=False), "Aborting", plan=plan, undone_from="Held")
+    await ending.undo(held)
+    assert undoing.steps[2:] == ["pod"]  # there is none yet
+
+
+async def test_a_claim_that_was_bound_to_half_a_copy_all_the_same_is_told():
+    ending, record = an_ending(a_pv("Released"))
+    undoing = Undoing()
+    undoing.taken = kept_pv("Bound", "pvc-move-uid")
+    ending._consumers = FakeOwner(record)
+    ending._copier = ending._volumes = ending._snapshots = undoing  # type: ignore[assignment]
+    plan, why = MovePlan(copies_files=True), "the claim was deleted"
+    move = in_phase(
+        a_done_move(keeps=False), "Aborting", plan=plan, undone_from="Copying", message=why
+    )
+
+    await ending.undo(move)
+
+    assert record.written[-1]["phase"] == Phase.ABORTED
+    assert record.written[-1]["message"] == (
+        f"{why}; claim shop/data was created again, and is bound to PersistentVolume pvc-move-uid, "
+        "to which not all files were copied: delete the claim"
+    )
 
 
 async def test_the_new_volume_of_a_copy_is_kept_while_an_object_that_names_it_may_come_yet():

@@ -506,12 +506,13 @@ async def test_a_volume_is_held_at_once_unless_somebody_seems_to_use_it(
     assert record.held == held
 
 
+@pytest.mark.parametrize("phase", ["Swapping", "Copying"])
 @pytest.mark.parametrize(("seen", "queued"), [("ending", []), ("gone", ["move-uid"])])
-def test_a_claim_wakes_the_swap_when_it_is_gone_and_not_when_it_is_to_go(
-    seen: str, queued: list[str]
+def test_a_claim_wakes_the_swap_or_the_copy_when_it_is_gone_and_not_when_it_is_to_go(
+    seen: str, queued: list[str], phase: str
 ):
     mover, _ = a_mover(None)
-    moves = {("claim", "shop/data"): [in_phase(a_done_move(keeps=False), "Swapping")]}
+    moves = {("claim", "shop/data"): [in_phase(a_done_move(keeps=False), phase)]}
     woken: list[str] = []
     keyed = SimpleNamespace(keyed=lambda *key: moves.get(key, []))
     mover._caches = SimpleNamespace(moves=keyed)  # type: ignore[assignment]
