@@ -97,6 +97,13 @@ def with_policy_of(move: VolumeMove, body: Json, old: PersistentVolume) -> Json:
     return body | {"spec": body["spec"] | {key: "Retain" if is_kept else before}}
 
 
+def is_to_be_retained(move: VolumeMove, body: Json, old: PersistentVolume) -> bool:
+    """Whether the new PersistentVolume of a copy was to have another policy than Retain by now."""
+    has_own = not move.copies or bool(move.spec.to.storage_class_name)
+    is_known = body.get("spec", {}).get("persistentVolumeReclaimPolicy") == "Retain"
+    return not has_own and not is_known and policy_before(old) == "Retain"
+
+
 def policy_before(old: PersistentVolume) -> str:
     """The policy that a PersistentVolume has without the move, which sets Retain for a while."""
     if old.reclaim_policy == "Retain":

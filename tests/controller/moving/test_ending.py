@@ -476,7 +476,7 @@ async def test_pods_get_the_old_volume_before_a_check_is_gone_and_the_new_one_is
 
 async def test_no_claim_can_be_bound_to_half_a_copy_while_its_pod_ends():
     """Its user has deleted the claim, and a StatefulSet creates it again."""
-    ending, record = an_ending(a_pv("Released"))
+    ending, _ = an_ending(a_pv("Released"))
     undoing = Undoing()
     ending._copier = ending._volumes = undoing  # type: ignore[assignment]
     undoing.left = Await("waiting until pod move-move-uid, which has copied the files, is gone")

@@ -107,8 +107,23 @@ class Swapping:
             said = interference_rules.no_room(await self._record.quotas(move), *changes)
             if said is not None:
                 raise StorageError(Reason.FORBIDDEN, f"{said}, or abort the move")
+            fields |= await self._retained(move, kept)
             await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
         return AGAIN
+
+    async def _retained(self, move: VolumeMove, kept: PersistentVolume) -> Json:
+        """Who has set the old volume of a copy to Retain since the plan wants the new one kept.
+
+        A class that is asked for has a policy of its own. Of a volume that stays, the new
+        PersistentVolume is not there yet.
+        """
+        body = move.told.persistent_volume or {}
+        if not form_rules.is_to_be_retained(move, body, kept):
+            return {}
+        new = await self._record.persistent_volume(move.persistent_volume_name)
+        if new is not None:
+            await self._record.set_policy(new, "Retain")
+        return {"persistentVolume": form_rules.with_policy_of(move, body, kept)}
 
     async def _changes(self, move: VolumeMove, record: str, claim: Document) -> list[Change]:
         """What its claim is to take of quotas, and those of the moves that swap because it does.

@@ -32,7 +32,7 @@ from provisioner.model.names import HELD_FOR_MOVE, POLICY_BEFORE_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
 from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume import Volume, VolumeState
-from provisioner.model.volume_move import Phase, VolumeMove
+from provisioner.model.volume_move import MoveTarget, Phase, VolumeMove
 from tests.builders import DRIVER, VOLUME, a_volume
 from tests.controller.move_record import (
     OLD_PV,
@@ -46,6 +46,7 @@ from tests.controller.move_record import (
     in_phase,
 )
 
+RETAINED = {"persistentVolumeReclaimPolicy": "Retain"}
 HELD = {HELD_FOR_MOVE: "shop/to-b"}
 
 
@@ -82,6 +83,36 @@ async def test_retain_that_somebody_sets_while_a_move_waits_is_what_the_swap_wri
     assert status["source"]["reclaimPolicy"] == "Retain"
     assert status["source"]["claimUID"] == OLD_UID
     assert status["volume"] == "v"
+
+
+@pytest.mark.parametrize(
+    ("to", "policy", "before", "frozen", "is_set"),
+    [
+        ({"zone": "us-east-1b"}, "Retain", {}, "Delete", True),
+        ({"zone": "us-east-1b"}, "Retain", {POLICY_BEFORE_MOVE: "Delete"}, "Delete", False),
+        ({"zone": "us-east-1b"}, "Delete", {}, "Delete", False),
+        ({"zone": "us-east-1b"}, "Retain", {}, "Retain", False),
+        ({"storageClassName": "gold"}, "Retain", {}, "Delete", False),
+    ],
+    ids=["by its user", "by the move", "nobody", "before the plan", "a class"],
+)
+async def test_retain_that_its_user_sets_while_a_copy_waits_comes_to_the_new_volume_as_well(
+    to: Any, policy: str, before: dict[str, str], frozen: str, *, is_set: bool
+):
+    old = a_pv("Bound", policy, **HELD | before)
+    swapping, record = a_swapping(old)
+    record.found, record.new = a_claim(), new_pv("")
+    body = {"metadata": {}, "spec": {"persistentVolumeReclaimPolicy": frozen, "capacity": {}}}
+    move = in_phase(a_done_move(keeps=False), "Creating", persistent_volume=body)
+    spec = structs.replace(move.spec, to=msgspec.convert(to, MoveTarget))
+
+    await swapping.begin(structs.replace(move, spec=spec), old, volume=VOLUME)
+
+    (status,) = record.written
+    assert record.policies == (["Retain"] if is_set else [])
+    # Should the object be deleted, it is created again like that.
+    made = status.get("persistentVolume")
+    assert made == ({**body, "spec": {**body["spec"], **RETAINED}} if is_set else None)
 
 
 async def test_a_claim_whose_namespace_goes_is_not_created_again_and_both_volumes_stay():
