@@ -20,6 +20,7 @@ from provisioner.controller.moving import (
     freshness_rules,
     patience_rules,
     phase_rules,
+    shape_rules,
 )
 from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.creation import MoveVolumes, grown, request_of
@@ -489,7 +490,7 @@ class Mover:
         made = made or await self._services.volume_reads.volume(volume_id)
         if made is None:
             raise StorageError(Reason.VOLUME_NOT_FOUND, f"EC2 does not show volume {volume_id}")
-        wrong = phase_rules.unlike(request, made)
+        wrong = shape_rules.not_as_planned(request, made)
         if wrong is not None:
             return await self._record.abort(move, phase_rules.Undo(wrong))
         stopping = await self._stop_before_swap(move)

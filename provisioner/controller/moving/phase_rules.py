@@ -35,7 +35,7 @@ from provisioner.model.names import (
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.sentences import listed
-from provisioner.model.volume import GIB, CreateRequest, Volume, VolumeState
+from provisioner.model.volume import GIB, Volume, VolumeState
 from provisioner.model.volume_move import ENDS, MoveSource, Phase, VolumeMove
 
 Json = dict[str, Any]
@@ -56,6 +56,8 @@ _OF_THE_OLD = frozenset(
         LEFT_BY_MOVE,
     }
 )
+
+_FREE = '[{"op": "remove", "path": "/spec/claimRef/uid"}]'
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,32 +228,6 @@ def _in_use(source: MoveSource, seen: InUse) -> str:
     return f"waiting until volume {source.volume_id} is available in EC2; it is {state}"
 
 
-def unlike(request: CreateRequest, made: Volume) -> str | None:
-    """Why the new volume is not what was planned, as a sentence; None if it is."""
-    wrong = None
-    if made.zone != request.zone:
-        wrong = f"is in {made.zone} instead of {request.zone}"
-    elif made.size_gib < request.size_gib:
-        wrong = f"has {made.size_gib} GiB instead of {request.size_gib} GiB"
-    elif made.snapshot_id != (request.snapshot_id or ""):
-        made_of = made.snapshot_id or "no snapshot"
-        wrong = f"was made from {made_of} instead of {request.snapshot_id}"
-    elif request.encrypted and not made.encrypted:
-        wrong = "is not encrypted"
-    elif _is_other_key(request.kms_key_id, made.kms_key_id):
-        wrong = f"is encrypted with {made.kms_key_id} instead of {request.kms_key_id}"
-    elif made.volume_type != request.volume_type:
-        wrong = f"is of type {made.volume_type} instead of {request.volume_type}"
-    return f"the new volume {made.volume_id} {wrong}" if wrong else None
-
-
-def _is_other_key(asked: str | None, has: str | None) -> bool:
-    """Whether EC2 tells another key than was asked for; what an alias means is not known here."""
-    if not asked or not has or "alias/" in asked:
-        return False
-    return has.rpartition("/")[2] != asked.rpartition("/")[2]
-
-
 @dataclass(frozen=True, slots=True)
 class Retain:
     """Set the old PersistentVolume to Retain."""
@@ -389,7 +365,8 @@ def _of_another(
     if named == move.persistent_volume_name:
         if claim.deleting:
             return Await("the claim was deleted again, before it was bound")
-        return Swapped() if BIND_COMPLETED in claim.annotations else _binding(move, new, made)
+        is_bound = BIND_COMPLETED in claim.annotations
+        return Swapped() if is_bound else _binding(move, claim, new, made)
     if claim.deleting:
         return Await(f"waiting until claim {claim.key}, which somebody else has created, is gone")
     if not named:
@@ -408,12 +385,20 @@ def waits_to_be_bound(move: VolumeMove, claim: SeenClaim | None) -> bool:
 
 
 def _binding(
-    move: VolumeMove, new: PersistentVolume | None, made: Volume | None
+    move: VolumeMove, claim: SeenClaim, new: PersistentVolume | None, made: Volume | None
 ) -> Introduce | Await:
     """What the binder waits for; without the new PersistentVolume it would wait for ever."""
     name, told = move.persistent_volume_name, move.told
     if new is not None and new.deleting:
         return Await(f"waiting until PersistentVolume {name}, which was deleted, is gone")
+    holder = new.spec.claim_ref if new is not None else None
+    if holder is not None and holder.uid not in ("", claim.uid):
+        # Our account may not do this: who changes claimRef can give away any volume.
+        return Await(
+            f"PersistentVolume {name} is bound to a claim that was deleted (UID {holder.uid}), so "
+            f"it is not given to claim {claim.key}: kubectl patch pv {name} --type=json -p "
+            f"'{_FREE}'"
+        )
     if new is not None:
         return Await("the claim is being bound")
     if made is not None and made.state not in (VolumeState.DELETING, VolumeState.DELETED):

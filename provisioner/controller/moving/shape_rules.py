@@ -9,7 +9,7 @@ from provisioner.model.errors import Reason
 from provisioner.model.meta import ObjectMeta
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.storage_class import StorageClass
-from provisioner.model.volume import GIB, Volume
+from provisioner.model.volume import GIB, CreateRequest, Volume
 from provisioner.model.volume_move import Shape
 from provisioner.model.volume_type import VOLUME_TYPES
 
@@ -154,3 +154,29 @@ def is_same_key(asked: str | None, has: str | None) -> bool:
     if not asked or asked == has:
         return True
     return bool(has) and (has or "").endswith(f":key/{asked}")
+
+
+def not_as_planned(request: CreateRequest, made: Volume) -> str | None:
+    """Why the new volume is not what was planned, as a sentence; None if it is."""
+    wrong = None
+    if made.zone != request.zone:
+        wrong = f"is in {made.zone} instead of {request.zone}"
+    elif made.size_gib < request.size_gib:
+        wrong = f"has {made.size_gib} GiB instead of {request.size_gib} GiB"
+    elif made.snapshot_id != (request.snapshot_id or ""):
+        made_of = made.snapshot_id or "no snapshot"
+        wrong = f"was made from {made_of} instead of {request.snapshot_id}"
+    elif request.encrypted and not made.encrypted:
+        wrong = "is not encrypted"
+    elif _is_other_key(request.kms_key_id, made.kms_key_id):
+        wrong = f"is encrypted with {made.kms_key_id} instead of {request.kms_key_id}"
+    elif made.volume_type != request.volume_type:
+        wrong = f"is of type {made.volume_type} instead of {request.volume_type}"
+    return f"the new volume {made.volume_id} {wrong}" if wrong else None
+
+
+def _is_other_key(asked: str | None, has: str | None) -> bool:
+    """Whether EC2 tells another key than was asked for; what an alias means is not known here."""
+    if not asked or not has or "alias/" in asked:
+        return False
+    return has.rpartition("/")[2] != asked.rpartition("/")[2]

@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.controller.moving import phase_rules as rules
 from provisioner.controller.moving.phase_rules import InUse, Use
+from provisioner.controller.moving.shape_rules import not_as_planned
 from provisioner.model.claim import BIND_COMPLETED
 from provisioner.model.document import Document
 from provisioner.model.persistent_volume import (
@@ -177,13 +178,31 @@ def test_the_new_claim_is_waited_for_until_it_is_bound():
     assert not rules.waits_to_be_bound(move, bound)
     assert not rules.waits_to_be_bound(move, a_claim())
     assert not rules.waits_to_be_bound(move, None)
-    new = a_pv(metadata={"name": NEW_PV})
-    step = rules.next_swap_step(move, a_pv(), waiting, (), new)
-    assert step == rules.Await("the claim is being bound")
+    for new in (a_new_pv(""), a_new_pv("new")):
+        step = rules.next_swap_step(move, a_pv(), waiting, (), new)
+        assert step == rules.Await("the claim is being bound")
     going = a_pv(metadata={"name": NEW_PV, "deletionTimestamp": DELETED_AT})
     step = rules.next_swap_step(move, a_pv(), waiting, (), going)
     assert isinstance(step, rules.Await)
     assert "was deleted, is gone" in step.message
+
+
+def a_new_pv(holder: str) -> PersistentVolume:
+    spec = {"claimRef": {"uid": holder}}
+    return msgspec.convert({"metadata": {"name": NEW_PV}, "spec": spec}, PersistentVolume)
+
+
+def test_a_new_persistent_volume_that_a_dead_claim_has_is_named_with_what_frees_it():
+    """The binder says for ever that it is bound to another claim."""
+    waiting = a_claim("new", NEW_PV, annotations={})
+
+    step = rules.next_swap_step(a_move(claim=RECORDED), a_pv(), waiting, (), a_new_pv("dead"))
+
+    assert step == rules.Await(
+        f"PersistentVolume {NEW_PV} is bound to a claim that was deleted (UID dead), so it is not "
+        f"given to claim shop/data: kubectl patch pv {NEW_PV} --type=json -p "
+        '\'[{"op": "remove", "path": "/spec/claimRef/uid"}]\''
+    )
 
 
 def test_a_new_persistent_volume_that_was_deleted_comes_again_while_ec2_has_its_volume():
@@ -246,8 +265,8 @@ MADE = replace(a_volume(), size_gib=4, snapshot_id="snap-1", encrypted=True)
     ],
 )
 def test_a_new_volume_that_is_not_as_planned_is_found_out(changes: Any, said: str):
-    assert rules.unlike(REQUEST, MADE) is None
-    assert said in (rules.unlike(REQUEST, replace(MADE, **changes)) or "")
+    assert not_as_planned(REQUEST, MADE) is None
+    assert said in (not_as_planned(REQUEST, replace(MADE, **changes)) or "")
 
 
 @pytest.mark.parametrize(
@@ -261,7 +280,7 @@ def test_a_new_volume_that_is_not_as_planned_is_found_out(changes: Any, said: st
     ],
 )
 def test_another_key_than_was_asked_for_is_found_out(asked: Any, has: str, is_other: Any):
-    wrong = rules.unlike(replace(REQUEST, kms_key_id=asked), replace(MADE, kms_key_id=has))
+    wrong = not_as_planned(replace(REQUEST, kms_key_id=asked), replace(MADE, kms_key_id=has))
 
     assert (wrong is not None) is is_other
 
