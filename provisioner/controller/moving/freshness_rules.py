@@ -18,6 +18,7 @@ from provisioner.controller.moving.phase_rules import (
     Remove,
     SeenClaim,
     SwapStep,
+    instead_of_copy,
     may_be_attached,
     volume_name,
 )
@@ -184,12 +185,14 @@ def _two_states(move: VolumeMove, old: PersistentVolume, driver: str) -> str:
         forget = f"without {attacher}: kubectl patch pv {old.name} --type=merge -p '{patch}'"
     else:
         forget = f"kubectl annotate pv {old.name} --overwrite {HELD_FOR_MOVE}={move.key}"
+    taken = f"snapshot {move.told.snapshot} was taken"
+    after = "its files were copied" if move.copies_files else taken
     return (
-        f"PersistentVolume {old.name} was attached, or not held, after snapshot "
-        f"{move.told.snapshot} was taken, so PersistentVolume {new} may lack what was written "
-        f"since: either keep all that volume {source.volume_id} has (create claim "
-        f"{move.claim_key} with spec.volumeName {old.name}, then kubectl patch pv {old.name} "
-        f"--type=json -p '{_UNCLAIM}'), or use {new}, and lose what was written since ({forget})"
+        f"PersistentVolume {old.name} was attached, or not held, after {after}, so "
+        f"PersistentVolume {new} may lack what was written since: either keep all that volume "
+        f"{source.volume_id} has (create claim {move.claim_key} with spec.volumeName {old.name}, "
+        f"then kubectl patch pv {old.name} --type=json -p '{_UNCLAIM}'), or use {new}, "
+        f"and lose what was written since ({forget})"
     )
 
 
@@ -205,11 +208,4 @@ def _nothing_left(move: VolumeMove) -> str:
 
 def _copy_gone(move: VolumeMove) -> str:
     """What can be done if somebody has deleted the copy once the old claim is gone."""
-    told, source, new = move.told, move.source, move.persistent_volume_name
-    zone = told.plan.target.zone if told.plan else ""
-    return (
-        f"the new volume {told.volume} was deleted in EC2: create a volume in zone {zone} from "
-        f"snapshot {told.snapshot}, and PersistentVolume {new} of it, as status.persistentVolume "
-        f"says; PersistentVolume {source.persistent_volume} keeps the old volume "
-        f"{source.volume_id}"
-    )
+    return f"the new volume {move.told.volume} was deleted in EC2: {instead_of_copy(move)}"

@@ -403,15 +403,22 @@ def _binding(
         return Await("the claim is being bound")
     if made is not None and made.state not in (VolumeState.DELETING, VolumeState.DELETED):
         return Introduce()
-    source, zone = move.source, told.plan.target.zone if told.plan else ""
+    return Await(
+        f"PersistentVolume {name} was deleted, and its volume {told.volume} in EC2 as well: "
+        f"{instead_of_copy(move)}"
+    )
+
+
+def instead_of_copy(move: VolumeMove) -> str:
+    """What a human can do whose claim is to have a volume that somebody has deleted in EC2."""
+    told, source, name = move.told, move.source, move.persistent_volume_name
     if move.copies_files:
-        return Await(
-            f"PersistentVolume {name} was deleted, and its volume {told.volume} in EC2 as well: "
+        return (
             f"create a claim of another name with the old volume {source.volume_id}, which "
             f"PersistentVolume {source.persistent_volume} keeps"
         )
-    return Await(
-        f"PersistentVolume {name} was deleted, and its volume {told.volume} in EC2 as well: "
+    zone = told.plan.target.zone if told.plan else ""
+    return (
         f"create a volume in zone {zone} from snapshot {told.snapshot}, and PersistentVolume "
         f"{name} of it, as status.persistentVolume says; PersistentVolume "
         f"{source.persistent_volume} keeps the old volume {source.volume_id}"

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from provisioner.controller.moving import freshness_rules as rules
 from provisioner.controller.moving.freshness_rules import TurnBack
@@ -16,7 +17,7 @@ from provisioner.model.document import Document
 from provisioner.model.names import ATTACHED_BEFORE_MOVE, HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume import VolumeState
-from provisioner.model.volume_move import VolumeMove
+from provisioner.model.volume_move import MovePlan, VolumeMove
 from tests.builders import DRIVER, VOLUME, a_volume
 from tests.controller.move_record import OLD_PV, a_claim, a_done_move, in_phase
 
@@ -98,6 +99,25 @@ def test_once_the_claim_is_gone_a_human_decides_which_state_it_gets():
     assert "from snapshot snap-1" in lost.message
     assert guarded(RECREATE, None, a_pv(), made=a_volume()) == RECREATE
     assert guarded(RECREATE, None, None, made=a_volume()) == RECREATE
+
+
+def test_of_copied_files_no_snapshot_is_told_as_there_is_none():
+    move = structs.replace(
+        a_move(), status=structs.replace(a_move().told, plan=MovePlan(copies_files=True))
+    )
+
+    lost = rules.guarded(move, RECREATE, None, a_pv(), made=None, driver=DRIVER)
+    both = rules.guarded(move, RECREATE, None, a_pv(ATTACHER), made=a_volume(), driver=DRIVER)
+
+    assert lost == Await(
+        f"the new volume {VOLUME} was deleted in EC2: create a claim of another name with the old "
+        "volume vol-1, which PersistentVolume pvc-old keeps"
+    )
+    assert isinstance(both, Await)
+    assert both.message.startswith(
+        "PersistentVolume pvc-old was attached, or not held, after its files were copied, so "
+        "PersistentVolume pvc-move-uid may lack what was written since: either keep all"
+    )
 
 
 def bound_to_old(**meta: Any) -> Document:
