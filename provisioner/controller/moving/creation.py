@@ -86,8 +86,12 @@ class MoveVolumes:
         found = self._shown.get(uid)
         return found if found is not None and found.volume_id == volume_id else None
 
+    def seen(self, uid: str) -> None:
+        """What was missing is there: if it is missing again, that counts anew."""
+        self._looking_since_s.pop(uid, None)
+
     def missing_for_s(self, uid: str) -> float:
-        """For how long the new PersistentVolume of a move has been seen to be missing."""
+        """For how long the new PersistentVolume of a move, or its volume, has been missing."""
         now_s = clock.now_s()
         return now_s - self._looking_since_s.setdefault(uid, now_s)
 

@@ -179,7 +179,9 @@ class Swapping:
         new = made = None
         if not move.copies or phase_rules.waits_to_be_bound(move, claim):
             new = await self._record.known_volume(move, move.persistent_volume_name)
-            if new is None and move.copies:
+            if new is not None:
+                self._volumes.seen(move.uid)
+            elif move.copies:
                 made = await self._volume_reads.volume(move.told.volume)
         old = await self._record.known_volume(move, move.source.persistent_volume)
         step = phase_rules.next_swap_step(move, old, claim, uses, new, made=made)
@@ -220,7 +222,9 @@ class Swapping:
             restored = new.volume_id(self._driver) if new is not None else None
             volume_id = restored or move.told.volume
             made = await self._volume_reads.volume(volume_id)
-            if made is None and self._volumes.missing_for_s(move.uid) < CONSISTENCY_S:
+            if made is not None:
+                self._volumes.seen(move.uid)
+            elif self._volumes.missing_for_s(move.uid) < CONSISTENCY_S:
                 return phase_rules.Await(f"EC2 does not show volume {volume_id}")
         attached = await self._attached(move) if move.changes_driver else ()
         return freshness_rules.guarded(

@@ -13,7 +13,9 @@ import msgspec
 import pytest
 from msgspec import structs
 
+from provisioner import clock
 from provisioner.controller.moving import phase_rules
+from provisioner.controller.moving.creation import MoveVolumes
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.patience_rules import is_refused
 from provisioner.controller.moving.phase_rules import (
@@ -193,6 +195,9 @@ class FakeVolumes:
     def missing_for_s(self, _: str) -> float:
         return self.missing_s
 
+    def seen(self, _: str) -> None:
+        pass
+
     def forget(self, _: str) -> None:
         pass
 
@@ -314,6 +319,54 @@ async def test_it_waits_for_a_minute_for_a_volume_that_ec2_does_not_show():
     assert isinstance(await swapping.advance(move), Later)
     assert record.written[-1]["message"] == f"EC2 does not show volume {VOLUME}"
     assert record.kept == []
+
+
+def with_its_own_clock(swapping: Swapping, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [1000.0]
+    monkeypatch.setattr(clock, "now_s", lambda: now[0])
+    volumes = object.__new__(MoveVolumes)
+    volumes._looking_since_s = {}
+    swapping._volumes = volumes
+    return now
+
+
+async def test_a_volume_that_ec2_has_shown_again_is_not_gone_at_the_next_look_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    swapping, record = swapping_with(a_pv("Bound", **HELD), None)
+    now, ec2 = with_its_own_clock(swapping, monkeypatch), FakeVolumes(None, 0)
+    swapping._volume_reads = ec2  # type: ignore[assignment]
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    record.found, move = a_claim(), in_phase(a_swapping_copy(), "Swapping", claim=claim)
+    unseen = f"EC2 does not show volume {VOLUME}"
+
+    for ec2.made in (None, a_volume(), None, None):
+        await swapping.advance(move)
+        now[0] += CONSISTENCY_S
+
+    assert record.removed_claims == [(OLD_UID, "7")]  # when it was shown
+    assert [each["message"] for each in record.written] == [
+        unseen,
+        unseen,
+        f"the new volume {VOLUME} was deleted in EC2",
+    ]
+
+
+async def test_an_object_that_was_there_again_is_not_created_at_the_next_look_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """EC2 may not show yet that its volume is deleted with it."""
+    swapping, record = without_new(a_volume(), 0)
+    now = with_its_own_clock(swapping, monkeypatch)
+    for new in (None, new_pv(""), None):
+        record.new = new
+        await swapping.advance(a_swapping_copy())
+        now[0] += CONSISTENCY_S
+
+    assert record.created == []
+    monkeypatch.setattr(MoveVolumes, "forget", MoveVolumes.seen)
+    await swapping.advance(a_swapping_copy())
+    assert len(record.created) == 1
 
 
 async def test_the_swap_does_not_begin_in_a_namespace_that_is_being_deleted():
