@@ -469,7 +469,7 @@ def recreated(move: VolumeMove, recorded: str) -> Json:
     class_name = move.spec.to.storage_class_name
     if move.goes_back and move.told.plan is not None:
         class_name = move.told.plan.target.storage_class_name
-    if class_name:
+    if class_name or move.goes_back:  # to "" as well: a claim without a class would get the default
         annotations.pop(BETA_STORAGE_CLASS, None)
         spec["storageClassName"] = class_name
     spec["volumeName"] = move.persistent_volume_name

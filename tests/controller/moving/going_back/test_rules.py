@@ -327,6 +327,18 @@ def test_the_claim_asks_for_the_class_and_the_size_of_the_volume_that_it_gets_ag
     assert json.loads(in_swap().told.claim)["spec"]["storageClassName"] == "fast"
 
 
+def test_a_claim_that_goes_back_to_a_volume_without_a_class_has_none_again():
+    move = in_swap()
+    assert move.told.plan is not None
+    target = msgspec.structs.replace(move.told.plan.target, storage_class_name="")
+    plan = msgspec.structs.replace(move.told.plan, target=target)
+    move = msgspec.structs.replace(move, status=msgspec.structs.replace(move.told, plan=plan))
+
+    spec = phase_rules.recreated(move, move.told.claim)["spec"]
+
+    assert spec["storageClassName"] == ""
+
+
 def test_the_newer_volume_is_what_is_kept_afterwards():
     move = in_swap()
 
