@@ -536,10 +536,10 @@ def kept(move: VolumeMove, source: MoveSource, until: str, *, is_there: bool) ->
             f"volume {source.volume_id}, which nobody deletes before"
         )
     which = "newer" if move.goes_back else "old"
-    return (
-        f"PersistentVolume {source.persistent_volume} keeps the {which} volume {source.volume_id} "
-        f"until {until}"
-    )
+    keeps = f"PersistentVolume {source.persistent_volume} keeps the {which} volume"
+    if source.reclaim_policy in ("", "Retain"):
+        return f"{keeps} {source.volume_id} until you delete both: its reclaim policy is Retain"
+    return f"{keeps} {source.volume_id} until {until}"
 
 
 def at_swap(source: MoveSource, old: PersistentVolume) -> MoveSource:

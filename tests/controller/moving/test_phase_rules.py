@@ -343,6 +343,19 @@ def test_every_phase_leads_to_an_end():
     assert Phase.SWAPPING not in ABORTABLE
 
 
+def test_an_old_volume_that_nobody_will_ever_delete_has_no_date_at_which_it_is():
+    move = a_move()
+    retained = msgspec.structs.replace(move.source, reclaim_policy="Retain")
+
+    assert rules.kept(move, move.source, "Sunday", is_there=True) == (
+        f"PersistentVolume {OLD_PV} keeps the old volume {VOLUME} until Sunday"
+    )
+    assert rules.kept(move, retained, "Sunday", is_there=True) == (
+        f"PersistentVolume {OLD_PV} keeps the old volume {VOLUME} until you delete both: its "
+        "reclaim policy is Retain"
+    )
+
+
 @pytest.mark.parametrize(
     ("driver", "keeps"),
     [("ebs.csi.eks.amazonaws.com", False), ("ebs.csi.aws.com", True), ("", True)],
