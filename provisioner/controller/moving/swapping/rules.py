@@ -10,7 +10,9 @@ from provisioner.controller.moving.phase_rules import (
     volume_name,
 )
 from provisioner.controller.moving.pods.interference_rules import Change, asked_by
+from provisioner.model.document import Document
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume_move import VolumeMove
 
 # The binder takes milliseconds, and a control plane whose leader has gone some seconds more.
@@ -24,7 +26,8 @@ def may_go(
 
     The binder writes the claim's UID to the PersistentVolume first, and to the claim only then. A
     claim that is deleted in between has the new volume released, and deleted by its policy.
-    Source: Kubernetes 1.37 pv_controller ``bind`` and ``syncVolume``.
+    Source: Kubernetes 1.37 pv_controller ``bind`` and ``syncVolume``. One that the binder would not
+    give it goes at once, before an empty volume is made for it.
 
     Args:
         step: what is to be done.
@@ -35,12 +38,29 @@ def may_go(
     holder = new.spec.claim_ref if new is not None else None
     if holder is not None and holder.uid == claim.uid:
         return Await("the claim is being bound")
-    if age_s < _BINDS_WITHIN_S:
+    if age_s < _BINDS_WITHIN_S and new is not None and _could_have(claim, new):
         return Await(
             f"somebody else has created claim {claim.key}: it is deleted if it has no volume in "
             f"{_BINDS_WITHIN_S:.0f} seconds"
         )
     return step
+
+
+def _could_have(claim: SeenClaim, new: PersistentVolume) -> bool:
+    """Whether the binder gives a claim the PersistentVolume that is reserved for its name.
+
+    The class does not matter. Source: Kubernetes 1.37 component-helpers ``FindMatchingVolume``.
+    """
+    holder = new.spec.claim_ref
+    if new.deleting or (holder is not None and holder.uid):
+        return False
+    if not isinstance(claim, Document):
+        return True
+    is_file_system = claim.spec.get("volumeMode") != "Block"
+    has_modes = {*(claim.spec.get("accessModes") or ())} <= {*(new.spec.access_modes or ())}
+    requests = (claim.spec.get("resources") or {}).get("requests") or {}
+    is_large_enough = parse_bytes(str(requests.get("storage", "0"))) <= parse_bytes(new.capacity)
+    return is_file_system is new.spec.is_file_system and has_modes and is_large_enough
 
 
 def still_takes(move: VolumeMove, recorded: str, claim: SeenClaim | None) -> Change | None:

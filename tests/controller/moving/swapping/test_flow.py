@@ -48,6 +48,7 @@ from tests.controller.move_record import (
     in_phase,
 )
 
+RWO = "ReadWriteOnce"
 RETAINED = {"persistentVolumeReclaimPolicy": "Retain"}
 HELD = {HELD_FOR_MOVE: "shop/to-b"}
 
@@ -450,9 +451,10 @@ def test_who_keeps_a_deleted_claim_is_named():
     )
 
 
-def an_empty_claim(age_s: float) -> Document:
+def an_empty_claim(age_s: float, **spec: Any) -> Document:
     """One that a StatefulSet has created after the old one was gone."""
-    claim = a_claim("sneaked", "")
+    wish = {"accessModes": [RWO], "resources": {"requests": {"storage": "4Gi"}}}
+    claim = structs.replace(a_claim("sneaked", ""), spec=wish | spec)
     created_at = datetime.now(UTC) - timedelta(seconds=age_s)
     return structs.replace(
         claim, metadata=structs.replace(claim.metadata, creation_timestamp=created_at)
@@ -462,7 +464,12 @@ def an_empty_claim(age_s: float) -> Document:
 def new_pv(holder: str) -> PersistentVolume:
     """The new PersistentVolume; ``holder``: the UID of the claim that the binder gives it to."""
     found = a_pv("Bound" if holder else "Available", "Delete")
-    spec = structs.replace(found.spec, claim_ref=ObjectReference(name="data", uid=holder))
+    spec = structs.replace(
+        found.spec,
+        claim_ref=ObjectReference(name="data", uid=holder),
+        access_modes=[RWO],
+        capacity={"storage": "4Gi"},
+    )
     meta = structs.replace(found.metadata, name="pvc-move-uid")
     return structs.replace(found, metadata=meta, spec=spec)
 
@@ -501,9 +508,22 @@ async def test_a_claim_that_somebody_has_just_created_is_left_to_the_binder_for_
     assert record.removed_claims == [("sneaked", "7")]
 
 
-async def test_an_empty_claim_is_deleted_whoever_had_the_new_volume_before():
+@pytest.mark.parametrize(
+    ("claim", "new"),
+    [
+        (an_empty_claim(0, resources={"requests": {"storage": "5Gi"}}), new_pv("")),
+        (an_empty_claim(0, volumeMode="Block"), new_pv("")),
+        (an_empty_claim(0, accessModes=["ReadWriteMany"]), new_pv("")),
+        (an_empty_claim(0), new_pv("dead-claim")),
+        (an_empty_claim(0), None),
+    ],
+    ids=["larger", "block", "modes", "taken", "gone"],
+)
+async def test_an_empty_claim_that_the_binder_gives_nothing_goes_before_a_volume_is_made_for_it(
+    claim: Document, new: PersistentVolume | None
+):
     swapping, record = swapping_with(a_pv("Released", **HELD), a_volume())
-    record.found, record.new = an_empty_claim(11), new_pv("dead-claim")
+    record.found, record.new = claim, new
 
     await swapping.advance(a_swapping_copy())
 
