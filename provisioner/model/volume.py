@@ -4,11 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from urllib.parse import unquote
 
 from provisioner.model.ids import is_volume_id
 from provisioner.model.zone import Place
 
 GIB = 1024**3
+
+_IN_TREE = "aws://"
 
 
 class VolumeState(StrEnum):
@@ -137,11 +140,24 @@ def normalised_handle(handle: str) -> str:
 
     Text of any other form is returned as it is.
     """
-    tail = handle.rstrip("/").rsplit("/", 1)[-1] if handle.startswith("aws://") else handle
+    tail = _in_tree_id(handle) if handle.startswith(_IN_TREE) else handle
     if is_volume_id(tail):
         return tail
     dashed = f"vol-{handle.removeprefix('vol')}"
     return dashed if handle == serial_of(dashed) and is_volume_id(dashed) else handle
+
+
+def _in_tree_id(handle: str) -> str:
+    """The path of the URL, as Kubernetes reads it; without one, what stands in the zone's place.
+
+    What Kubernetes takes for a volume's id must never be missed here, however it is spelled: by
+    the id, pods are kept from volumes of other tenants. By hand, as ``urlsplit`` refuses what Go
+    accepts.
+    Source: Kubernetes csi-translation-lib plugins/aws_ebs.go (read 2026-11-30), Go net/url Parse.
+    """
+    url = handle.removeprefix(_IN_TREE).partition("#")[0].partition("?")[0]
+    zone, _, path = url.partition("/")
+    return unquote(path).strip("/") or zone
 
 
 def serial_of(volume_id: str) -> str:

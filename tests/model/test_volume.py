@@ -35,6 +35,14 @@ def test_a_volume_is_not_on_an_instance_that_it_has_left_or_never_saw():
         (f"aws:///{VOLUME}", VOLUME),
         (f"aws://{VOLUME}", VOLUME),
         (f"aws://us-east-1a/{VOLUME}/", VOLUME),
+        (f"aws:///{VOLUME}?", VOLUME),
+        (f"aws:///{VOLUME}?x", VOLUME),
+        (f"aws:///{VOLUME}#", VOLUME),
+        (f"aws:///{VOLUME.replace('-', '%2D')}", VOLUME),
+        (f"aws://us-east-1a/{VOLUME.replace('9', '%39')}", VOLUME),
+        (f"aws://us-east-1a//{VOLUME}%2F/", VOLUME),
+        (f"aws://us-east-1a/{VOLUME}%", f"aws://us-east-1a/{VOLUME}%"),
+        (f"aws://us-east-1a?/{VOLUME}", f"aws://us-east-1a?/{VOLUME}"),
         (VOLUME.replace("-", ""), VOLUME),
         (f"{VOLUME}/", f"{VOLUME}/"),
         ("vol", "vol"),
@@ -60,6 +68,21 @@ def test_the_serial_number_of_the_disk_names_it_as_well(volume_id):
 def test_normalising_finds_the_volume_and_changes_nothing_twice(volume_id, prefix):
     assert normalised_handle(prefix + volume_id) == volume_id
     assert normalised_handle(normalised_handle(prefix + volume_id)) == volume_id
+
+
+@given(
+    volume_ids,
+    st.sets(st.integers(0, 20)),
+    st.sampled_from(["%{:02x}", "%{:02X}"]),
+    st.from_regex(r"(|[?#][^\x00-\x1f\x7f]*)", fullmatch=True),
+    st.sampled_from(["", "us-east-1a", "[", "a:b@c"]),
+)
+def test_however_a_url_spells_an_id_it_is_read(volume_id, escaped, form, rest, zone):
+    path = "".join(
+        form.format(ord(letter)) if at in escaped else letter for at, letter in enumerate(volume_id)
+    )
+
+    assert normalised_handle(f"aws://{zone}/{path}{rest}") == volume_id
 
 
 @given(st.text())

@@ -63,6 +63,16 @@ def outcome(holder: str | None, *pods: Pod) -> tuple[list[str], list[str], list[
         pytest.param([a_pod("shop")], id="another tenant's pod"),
         pytest.param([a_pod("shop"), a_pod("bank")], id="beside the holder's"),
         pytest.param([a_pod("shop", f"aws://us-east-1a/{VOLUME}")], id="the old form"),
+        pytest.param([a_pod("shop", f"aws:///{VOLUME}?"), a_pod("bank")], id="an empty query"),
+        pytest.param([a_pod("shop", f"aws:///{VOLUME}?x"), a_pod("bank")], id="a query"),
+        pytest.param([a_pod("shop", f"aws:///{VOLUME}#"), a_pod("bank")], id="a fragment"),
+        pytest.param(
+            [a_pod("shop", f"aws:///{VOLUME.replace('-', '%2D')}"), a_pod("bank")], id="escaped"
+        ),
+        pytest.param(
+            [a_pod("shop", f"aws://us-east-1a/{VOLUME.replace('9', '%39')}"), a_pod("bank")],
+            id="a digit escaped",
+        ),
         pytest.param([], id="no pod"),
         pytest.param([a_pod("bank", "vol-0123")], id="a pod with another volume"),
     ],

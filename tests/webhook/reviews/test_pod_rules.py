@@ -367,8 +367,20 @@ def test_a_claim_that_only_says_that_it_is_bound_says_nothing_of_anothers_volume
 OF_BANK = {"pv-ledger": VolumeView("vol-0a1", frozenset({A}), "bank", "uid-ledger")}
 
 
-def test_an_inline_volume_that_backs_a_claim_of_another_namespace_is_refused():
-    pod = a_pod(inline("aws://us-east-1a/vol-0a1"))
+@pytest.mark.parametrize(
+    "handle",
+    [
+        "vol-0a1",
+        "aws://us-east-1a/vol-0a1",
+        "aws:///vol-0a1?",
+        "aws:///vol-0a1?x",
+        "aws:///vol-0a1#",
+        "aws:///vol%2D0a1",
+        "aws://us-east-1a/vol-%30a1",
+    ],
+)
+def test_an_inline_volume_that_backs_a_claim_of_another_namespace_is_refused(handle):
+    pod = a_pod(inline(handle))
     cluster = ClusterView(volumes=OF_BANK)
 
     answer = judged(pod, cluster)
