@@ -28,9 +28,11 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")  # Go's 64 bits
 # DescribeAvailabilityZones; botocore data/partitions.json (read 2026-11-21).
 _REGION_PROPER = r"([a-z]{2}|eusc)(-[a-z]+)?-(north|south|east|west|central)(east|west)?-\d"
 _NAMES_AWS_REGION = re.compile(rf"{_REGION_PROPER}(-[a-z]+-\d)?")
-# us-east-1a, the Local Zone us-west-2-lax-1a, the Wavelength Zone us-east-1-wl1-bos-wlz-1.
+# us-east-1a, the Local Zone us-west-2-lax-1a, the Wavelength Zones us-east-1-wl1-bos-wlz-1 and, of
+# the newer form, eu-west-3-cmn-wlz-1a.
 # Source: EC2 API DescribeAvailabilityZones; AWS user guides (read 2026-11-22).
-_NAMES_AWS_ZONE = re.compile(rf"{_REGION_PROPER}((-[a-z]+-\d)?[a-z]|-wl\d-[a-z]+-wlz-\d)")
+_WAVELENGTH = r"(wl\d-)?[a-z]+-wlz-\d[a-z]?"
+_NAMES_AWS_ZONE = re.compile(rf"{_REGION_PROPER}((-[a-z]+-\d)?[a-z]|-{_WAVELENGTH})")
 
 
 def region_of(zone: str) -> str:

@@ -13,6 +13,7 @@ from provisioner.model.node_affinity import (
     matches,
     may_match,
     names_region,
+    names_zone,
     region_of,
     terms_of,
     zones_named,
@@ -31,6 +32,9 @@ def term(key: str, operator: str, *values: str) -> dict[str, Any]:
     [
         ("us-east-1a", "us-east-1"),
         ("us-west-2-lax-1a", "us-west-2"),
+        ("us-east-1-wl1-bos-wlz-1", "us-east-1"),
+        ("eu-west-3-cmn-wlz-1a", "eu-west-3"),
+        ("us-east-1-foe-wlz-1a", "us-east-1"),
         ("us-gov-east-1b", "us-gov-east-1"),
         ("cn-north-1a", "cn-north-1"),
         ("rack7", ""),
@@ -39,6 +43,7 @@ def term(key: str, operator: str, *values: str) -> dict[str, Any]:
 )
 def test_a_zone_tells_its_region(zone: str, region: str):
     assert region_of(zone) == region
+    assert names_zone(zone) == bool(region)
 
 
 @pytest.mark.parametrize("key", [ZONE_LABEL, EBS_ZONE_LABEL, BETA_ZONE_LABEL])

@@ -21,6 +21,7 @@ from webhook.model.review import Json
 
 A, B, C = "us-east-1a", "us-east-1b", "us-east-1c"
 LOCAL, CHINA, GOV = "us-west-2-lax-1a", "cn-north-1a", "us-gov-east-1b"
+WAVELENGTH = "us-east-1-foe-wlz-1a"
 ZONES = (A, B, C, LOCAL, CHINA, GOV)
 VOLUME = "vol-0123456789abcdef0"
 ZONE_ID = "topology.k8s.aws/zone-id"

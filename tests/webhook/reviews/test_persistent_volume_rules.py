@@ -11,6 +11,7 @@ from tests.webhook.reviews.persistent_volumes import (
     LOCAL,
     OUTPOST,
     VOLUME,
+    WAVELENGTH,
     ZONE_ID,
     A,
     B,
@@ -344,6 +345,7 @@ MANY = [f"us-east-1{letter}" for letter in "bcdefg"]
     [
         pytest.param([in_zone(B)], f"only allows {B}", id="another zone"),
         pytest.param([in_zone(B), in_zone(C)], f"only allows {B} or {C}", id="terms"),
+        pytest.param([in_zone(WAVELENGTH)], f"only allows {WAVELENGTH}", id="a Wavelength Zone"),
         pytest.param([in_zone(B, key=EBS_ZONE_LABEL)], f"only allows {B}", id="driver's key"),
         pytest.param([in_zone(B, key=BETA_ZONE_LABEL)], f"only allows {B}", id="beta key"),
         pytest.param(

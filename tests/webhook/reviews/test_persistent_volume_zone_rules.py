@@ -2,7 +2,7 @@ import pytest
 
 from provisioner.model.node_affinity import BETA_REGION_LABEL, REGION_LABEL
 from provisioner.model.zone import BETA_ZONE_LABEL, EBS_ZONE_LABEL, ZONE_LABEL
-from tests.webhook.reviews.persistent_volumes import CHINA, GOV, LOCAL, A, B
+from tests.webhook.reviews.persistent_volumes import CHINA, GOV, LOCAL, WAVELENGTH, A, B
 from webhook.model.cluster_view import NodeView
 from webhook.reviews.persistent_volume_zone_rules import (
     contradicting,
@@ -108,6 +108,7 @@ def test_only_labels_that_are_not_there_are_missing():
         (ZONE_LABEL, B),
         (ZONE_LABEL, ""),
         (ZONE_LABEL, f"{A}__{B}"),
+        (ZONE_LABEL, WAVELENGTH),
         (EBS_ZONE_LABEL, B),
         (BETA_ZONE_LABEL, B),
         (REGION_LABEL, "us-west-2"),
