@@ -98,7 +98,7 @@ class Webhook:
         )
         self._repairs = Repairs(
             client=client,
-            nodes=self._caches.nodes,
+            nodes=self._caches.node_views,
             lookup=self._lookup,
             leases=self._leases,
             events=self._events,

@@ -134,7 +134,7 @@ async def test_the_nodes_of_a_driver_are_those_that_registered_it(sandbox: Sandb
     async with await KubeClient.connect(kubeconfig=kubeconfig) as client:
         caches = Caches(client, WebhookMetrics(), EBS_DRIVER)
         async with running(caches):
-            assert any(node.has_driver and node.zone for node in caches.nodes())
+            assert any(node.has_driver and node.zone for node in caches.node_views())
 
 
 async def test_a_pod_is_refused_for_what_a_live_read_confirms(views: Views) -> None:

@@ -58,7 +58,8 @@ _AGAIN = Backoff(2.0, 60.0)
 _MOST_WARNED = 10_000
 # Nodes come and go, and with them the labels that may be written.
 _ALL_AGAIN_S = 600.0
-# For so long the nodes of a look count as those of now: of 10,000, each judge takes milliseconds.
+# For so long the nodes of a look count as those of now: of 10,000 that have little in common, each
+# judge takes milliseconds.
 _JUDGE_FOR_S = 1.0
 
 log = structlog.get_logger(__name__)
@@ -157,7 +158,7 @@ class Repairs:
 
     Args:
         client: of the API server.
-        nodes: all nodes as they are now.
+        nodes: the views of all nodes as they are now, those that are alike once.
         lookup: tells the zones of volumes.
         leases: the one lease; losing it ends nothing but the repairs.
         events: where warnings go.

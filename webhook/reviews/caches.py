@@ -7,6 +7,7 @@ are kept once.
 
 import asyncio
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from typing import Any, Generic, TypeVar, cast
@@ -298,6 +299,7 @@ class Caches:
             self._registrations,
         )
         self._joined: dict[str, NodeView] = {}
+        self._node_views: Counter[NodeView] = Counter()
         self._nodes.subscribe(self._join)
         self._registrations.subscribe(self._join)
 
@@ -352,13 +354,17 @@ class Caches:
         """A node."""
         return self._joined.get(name)
 
-    def nodes(self) -> Collection[NodeView]:
-        """All nodes: a live view, so use it before the next await."""
-        return self._joined.values()
+    def node_views(self) -> Collection[NodeView]:
+        """The views of all nodes, those that are alike once.
+
+        To look through 10,000 nodes takes half a millisecond, for each claim of a pod. It is live,
+        so use it before the next await.
+        """
+        return self._node_views.keys()
 
     @property
     def nodes_by_name(self) -> Mapping[str, NodeView]:
-        """The same by name, as live."""
+        """All nodes, as live."""
         return self._joined
 
     def _join(self, old: Kept[Any] | None, new: Kept[Any] | None) -> None:
@@ -366,13 +372,20 @@ class Caches:
         changed = new or old
         assert changed is not None  # noqa: S101 -- an informer tells of a change of something
         name = changed.name
+        before, now = self._joined.pop(name, None), self._node_view(name)
+        if now is not None:
+            self._joined[name] = now
+            self._node_views[now] += 1
+        if before is not None:
+            self._node_views[before] -= 1
+            if not self._node_views[before]:
+                del self._node_views[before]
+
+    def _node_view(self, name: str) -> NodeView | None:
         node = self._nodes.get(name)
-        if node is None:
-            self._joined.pop(name, None)
-        elif self._registrations.get(name) is None:
-            self._joined[name] = node.view
-        else:
-            self._joined[name] = same_node(structs.replace(node.view, has_driver=True))
+        if node is None or self._registrations.get(name) is None:
+            return node.view if node is not None else None
+        return same_node(structs.replace(node.view, has_driver=True))
 
 
 def _view(kept: Kept[V] | None) -> V | None:

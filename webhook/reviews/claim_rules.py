@@ -69,8 +69,9 @@ def _is_beside_source(source: str, storage_class: ClassView, cluster: ClusterVie
 
 
 def _about_binding(name: str, storage_class: ClassView, cluster: ClusterView) -> Iterator[str]:
-    nodes = [node for node in cluster.nodes.values() if node is not None]
-    registered = frozenset(node.zone for node in nodes if node.has_driver and node.zone)
+    registered = frozenset(
+        node.zone for node in cluster.node_views if node.has_driver and node.zone
+    )
     possible = class_check_rules.zones_at_once(
         waits=storage_class.waits, allowed=storage_class.zones, registered=registered
     )
@@ -114,5 +115,4 @@ def _about_source(
 
 
 def _inhabited(cluster: ClusterView) -> Zones:
-    nodes = cluster.nodes.values()
-    return frozenset(node.zone for node in nodes if node is not None and node.zone)
+    return frozenset(node.zone for node in cluster.node_views if node.zone)

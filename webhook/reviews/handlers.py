@@ -85,7 +85,7 @@ class Handlers:
         zone = truth.zone if isinstance(truth, Found) else ""
         # Without all nodes no label is known to be safe; repairs add it when they are known.
         is_known = bool(zone) and await self._caches.synced_by(deadline)
-        nodes = self._caches.nodes() if is_known else ()
+        nodes = self._caches.node_views() if is_known else ()
         writable, keys = (
             zone_rules.writable(zone, nodes),
             zone_rules.zone_keys(zone, nodes),
@@ -122,11 +122,12 @@ class Handlers:
             backed_by=self._caches.backed_by,
             storage_class=self._caches.storage_class,
             nodes=self._caches.nodes_by_name,
+            node_views=self._caches.node_views(),
         )
         return claim_rules.judge(document, cluster, namespace=namespace)
 
     async def review_class(self, request: Request, _: float) -> Answer:
         """Whether a new class can ever work."""
         # What is impossible is so wherever nodes are; without them there is less to warn of.
-        nodes = self._caches.nodes() if self._caches.is_synced else None
+        nodes = self._caches.node_views() if self._caches.is_synced else None
         return storage_class_rules.judge(request.object or {}, nodes, driver=self._driver)

@@ -11,7 +11,7 @@ Source: Kubernetes 1.36 pkg/scheduler/framework/plugins/volumezone, and
 ``ValidatePersistentVolumeUpdate``.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from provisioner.model.node_affinity import (
@@ -72,7 +72,7 @@ def writable(zone: str, nodes: Iterable[NodeView]) -> dict[str, str]:
     }
 
 
-def zone_keys(zone: str, nodes: Iterable[NodeView]) -> tuple[str, ...]:
+def zone_keys(zone: str, nodes: Collection[NodeView]) -> tuple[str, ...]:
     """The keys under which a node affinity names this zone: alternatives, one of which will do.
 
     The one that nodes of every cloud have, or the driver's own where nodes name the zone by that
@@ -80,7 +80,6 @@ def zone_keys(zone: str, nodes: Iterable[NodeView]) -> tuple[str, ...]:
     other zones tell; both keys where they do not agree, or there is none: an affinity is never
     changed, so it has to match whatever node comes.
     """
-    nodes = list(nodes)
     there = _with_driver_in(zone, nodes)
     if there:
         current = any((ZONE_LABEL, zone) in node.labels for node in there)
@@ -88,7 +87,7 @@ def zone_keys(zone: str, nodes: Iterable[NodeView]) -> tuple[str, ...]:
         return (EBS_ZONE_LABEL,) if own and not current else (ZONE_LABEL,)
     named = [
         {key for key, value in node.labels if names_zone(value)}
-        for node in _distinct(nodes)
+        for node in nodes
         if node.has_driver
     ]
     if named and all(ZONE_LABEL in keys for keys in named):
@@ -140,12 +139,7 @@ def _names_places(value: str) -> bool:
 def _with_driver_in(zone: str, nodes: Iterable[NodeView]) -> list[NodeView]:
     """The nodes that run our driver and may be in this zone by one of their keys."""
     there = frozenset((zone,))
-    return [node for node in _distinct(nodes) if node.has_driver and node.may_be_in(there)]
-
-
-def _distinct(nodes: Iterable[NodeView]) -> Iterable[NodeView]:
-    # Equal views are one object mostly, and an id is found far sooner than a view's hash.
-    return {id(node): node for node in nodes}.values()
+    return [node for node in nodes if node.has_driver and node.may_be_in(there)]
 
 
 # -- node affinity

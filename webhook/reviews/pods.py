@@ -100,6 +100,7 @@ class LiveView:
             backed_by=self._caches.backed_by,
             storage_class=self._caches.storage_class,
             nodes={**nodes, **self._nodes} if self._nodes else nodes,
+            node_views=self._caches.node_views(),
             zones=zones,
         )
 

@@ -21,7 +21,7 @@ def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) ->
 
     Args:
         document: the StorageClass.
-        nodes: all of the cluster, None if they are not known yet.
+        nodes: the views of all of the cluster, None if they are not known yet.
         driver: whose classes these are, besides in-tree ones.
     """
     try:
@@ -30,8 +30,7 @@ def judge(document: Json, nodes: Collection[NodeView] | None, *, driver: str) ->
         return allow("NothingToDo")
     if not storage_class.is_of(driver):
         return allow("NothingToDo")
-    # Most nodes of a zone have one view.
-    located = None if nodes is None else [_located(view) for view in set(nodes)]
+    located = None if nodes is None else [_located(view) for view in nodes]
     found = class_check_rules.findings(storage_class, located)
     subject = f'storageclass "{storage_class.name}"'
     if found.impossible:

@@ -23,6 +23,7 @@ def gathered_for(references, **more):
         backed_by=lambda volume_id: ("pv-2",) if volume_id == "vol-9" else (),
         storage_class=CLASSES.get,
         nodes=NODES,
+        node_views=NODES.values(),
         **more,
     )
 
@@ -35,6 +36,7 @@ def test_volumes_of_bound_claims_and_classes_of_others_are_gathered():
         volumes={"pv-1": VOLUMES["pv-1"]},
         classes={"slow": CLASSES["slow"]},
         nodes=NODES,
+        node_views=cluster.node_views,
     )
 
 

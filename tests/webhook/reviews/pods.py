@@ -78,6 +78,8 @@ def known(
     bound, unbound = bound or {}, unbound or {}
     claims = {f"{SHOP}/{name}": ClaimView(f"pv-{name}", "fast", f"uid-{name}") for name in bound}
     claims |= {f"{SHOP}/{name}": ClaimView("", of) for name, of in unbound.items()}
+    if nodes is None:
+        nodes = {f"node-{zone[-1]}": a_node_view(zone) for zone in (A, B, C)}
     return ClusterView(
         claims=claims,
         volumes={
@@ -87,10 +89,7 @@ def known(
             for name, at in bound.items()
         },
         classes=dict(classes or {}),
-        nodes=(
-            {f"node-{zone[-1]}": a_node_view(zone) for zone in (A, B, C)}
-            if nodes is None
-            else dict(nodes)
-        ),
+        nodes=dict(nodes),
+        node_views=frozenset(node for node in nodes.values() if node is not None),
         zones=dict(zones or {}),
     )

@@ -234,7 +234,8 @@ async def test_equal_zones_are_kept_once():
         volumes = [caches.volume(f"pv-{n}") for n in range(3)]
 
         assert len({id(volume.zones) for volume in volumes if volume}) == 1
-        assert len({id(node) for node in caches.nodes()}) == 1
+        assert len({id(node) for node in caches.nodes_by_name.values()}) == 1
+        assert len(caches.node_views()) == 1
 
 
 @pytest.mark.parametrize(
