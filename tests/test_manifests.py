@@ -27,6 +27,7 @@ from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
 from tests.calls_in_code import kubernetes_rights
+from webhook.serving.server import Limits
 
 PACKAGE = Path(package_file).parent
 MANIFESTS = PACKAGE.parent / "manifests"
@@ -380,20 +381,42 @@ def test_what_webhooks_add_to_a_pod_that_copies_is_forbidden_so_that_a_plan_tell
 
 def test_the_limits_of_memory_fit_the_volumes_that_they_are_said_to_fit():
     guide = (MANIFESTS.parent / "docs" / "install.md").read_text()
-    (fixed, each_1000), *_ = re.findall(r"\*\*(\d+) MiB and (\d+) MiB for each 1,000", guide)
-    rows = re.findall(
-        r"^\| ([\d,]+) \| (\d+)Mi.*? \| (\d+)Mi( \(the default\))? \|$", guide, re.MULTILINE
-    )
+    said = re.findall(r"\*\*(\d+) MiB and ([\d.]+) MiB for each 1,000", guide)
+    cells = r"\| (\d+)Mi(?: \((the default).*?\))? " * 4
+    rows = re.findall(rf"^\| ([\d,]+) {cells}\|$", guide, re.MULTILINE)
     values = yaml.safe_load((MANIFESTS / "chart" / "values.yaml").read_text())
-    resources = container()["resources"]
+    webhook = yaml.safe_load_all((MANIFESTS / "webhook" / "deployment.yaml").read_text())
+    (deployment,) = (each for each in webhook if each["kind"] == "Deployment")
+    (of_webhook,) = deployment["spec"]["template"]["spec"]["containers"]
+    programs = {"controller": container()["resources"], "webhook": of_webhook["resources"]}
 
     assert len(rows) >= 3
-    for volumes, _, limit, _ in rows:
-        needed = int(fixed) + int(each_1000) * int(volumes.replace(",", "")) / 1000
-        assert needed <= int(limit) <= 1.1 * needed
-    (default,) = (row for row in rows if row[3])
-    assert (f"{default[1]}Mi", f"{default[2]}Mi") == (
-        resources["requests"]["memory"],
-        resources["limits"]["memory"],
+    for column, (program, resources) in enumerate(programs.items()):
+        fixed, each_1000 = map(float, said[column])
+        for volumes, *amounts in rows:
+            needed = fixed + each_1000 * int(volumes.replace(",", "")) / 1000
+            assert needed <= int(amounts[4 * column + 2]) <= 1.1 * needed
+        (default,) = (row for row in rows if row[4])
+        assert (resources["requests"]["memory"], resources["limits"]["memory"]) == (
+            f"{default[4 * column + 1]}Mi",
+            f"{default[4 * column + 3]}Mi",
+        )
+        assert values[program]["resources"] == resources
+
+
+def test_the_limit_of_the_webhook_is_the_sum_of_what_it_was_measured_to_take():
+    guide = (MANIFESTS.parent / "docs" / "install.md").read_text()
+    (whole, each_1000), *_ = re.findall(r"fit \*\*(\d+) MiB and ([\d.]+) MiB for each 1,000", guide)
+    (rest, slope, measured), *_ = re.findall(
+        r"at most (\d+) MiB and ([\d.]+) MiB for each 1,000 .*?\((.*?)\)", guide
     )
-    assert values["controller"]["resources"] == resources
+    (bodies, connections, number), *_ = re.findall(
+        r"(\d+) MiB are for the largest bodies .* (\d+) MiB for (\d+) connections", guide
+    )
+
+    assert slope == each_1000
+    assert int(rest) + int(bodies) + int(connections) == int(whole)
+    assert int(number) == Limits().connections
+    for taken, volumes in re.findall(r"(\d+) (?:measured )?at ([\d,]+)", measured):
+        needed = int(rest) + float(slope) * int(volumes.replace(",", "")) / 1000
+        assert int(taken) <= needed <= 1.1 * int(taken)
