@@ -1,6 +1,7 @@
 """The command line of ``ebs-webhook``: argv and environment are read here and nowhere else."""
 
 import functools
+import ipaddress
 import re
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from webhook.settings import (
 )
 
 _MOST_PORT = 65535
+_MOST_NAME = 253
+_LABEL = r"[a-zA-Z0-9_]([a-zA-Z0-9_-]*[a-zA-Z0-9_])?"
+_HOST = re.compile(rf"(\*\.)?{_LABEL}(\.{_LABEL})*")
 
 _option = functools.partial(click.option, show_envvar=True)
 
@@ -171,7 +175,7 @@ def serve(
     settings = Settings(
         driver=driver_name,
         ec2_rates=ec2_rate,
-        tls_names=tuple(sorted(_separated(tls_name))),
+        tls_names=_hosts(tls_name),
         callers=Callers(
             authority=_text(client_ca_file, "--client-ca-file"),
             names=_separated(client_name),
@@ -190,6 +194,26 @@ def serve(
 
 def _separated(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in text.split(",")) - {""}
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """What certificates can have; with another name none is ever made that has it."""
+    names = sorted(_separated(text))
+    for each in names:
+        if not _is_address(each) and not (_HOST.fullmatch(each) and len(each) <= _MOST_NAME):
+            raise click.UsageError(
+                f"--tls-name: {each[:80]!r} is no host name or IP address that a certificate can "
+                "have; write an address without zone, port or brackets, and a name in letters of "
+                "ASCII (others as xn--…)"
+            )
+    return tuple(names)
+
+
+def _is_address(text: str) -> bool:
+    try:
+        return not getattr(ipaddress.ip_address(text), "scope_id", None)
+    except ValueError:
+        return False
 
 
 def _text(path: Path | None, option: str) -> str:

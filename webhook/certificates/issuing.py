@@ -45,7 +45,7 @@ class Names:
 
     Attributes:
         dns: host names.
-        ips: IP addresses, as the URL of a webhook writes them.
+        ips: IP addresses, each in the one form in which a certificate is read again.
     """
 
     dns: tuple[str, ...] = ()
@@ -55,8 +55,9 @@ class Names:
     def of_service(cls, service: str, namespace: str, more: Iterable[str] = ()) -> "Names":
         """As the API server calls a service, as people do, and any other hosts or addresses."""
         host = f"{service}.{namespace}.svc"
-        ips = [each for each in more if _is_address(each)]
-        return cls((host, f"{host}.cluster.local", *(set(more) - {*ips})), tuple(ips))
+        ips = {each: str(ipaddress.ip_address(each)) for each in more if _is_address(each)}
+        names = (host, f"{host}.cluster.local", *(set(more) - ips.keys()))
+        return cls(names, tuple(dict.fromkeys(ips.values())))
 
 
 @dataclass(frozen=True, slots=True)

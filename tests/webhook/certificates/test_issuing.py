@@ -17,6 +17,24 @@ from webhook.certificates import issuing
 from webhook.certificates.issuing import CertificateError, Names
 
 
+@pytest.mark.parametrize(
+    ("more", "ips"),
+    [
+        (["2001:DB8::10"], ("2001:db8::10",)),
+        (["2001:db8:0:0:0:0:0:10", "2001:DB8::10"], ("2001:db8::10",)),
+        (["::ffff:10.0.0.1"], (str(ipaddress.ip_address("::ffff:10.0.0.1")),)),
+        (["10.0.0.1", "Webhook.Example.com", "*.example.com"], ("10.0.0.1",)),
+    ],
+)
+def test_however_an_address_is_spelled_the_certificate_for_it_covers_it(
+    more: list[str], ips: tuple[str, ...]
+):
+    names = Names.of_service("ebs-webhook", "ebs-provisioner", more)
+
+    assert names.ips == ips
+    assert pairs.a_pair(names).leaf.lacks(names) == []
+
+
 def loaded(pem: bytes) -> x509.Certificate:
     return x509.load_pem_x509_certificate(pem)
 
