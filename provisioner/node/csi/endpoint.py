@@ -61,11 +61,12 @@ class Endpoint:
                 INVALID_REQUEST, the path is too long, or its directory cannot be written.
         """
         await self._refuse_other_files()
-        hidden = self.path.with_name(f".{os.getpid()}")
-        if max(len(os.fsencode(each)) for each in (self.path, hidden)) > _MOST_BYTES:
+        # In their containers all plugins are process 1, and they share the kubelet's registry.
+        hidden = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        if len(os.fsencode(hidden)) > _MOST_BYTES:
             raise NodeError(
                 Reason.INVALID_REQUEST,
-                f"{self.path} is longer than {_MOST_BYTES} bytes, the limit for the path of a "
+                f"{hidden} is longer than {_MOST_BYTES} bytes, the limit for the path of a "
                 "socket; use a shorter --kubelet-dir",
             )
         server = grpc.aio.server(options=_OPTIONS)

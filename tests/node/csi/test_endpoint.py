@@ -71,10 +71,23 @@ async def test_a_socket_file_left_over_is_replaced(path: Path):
 
 
 async def test_a_hidden_file_left_over_is_replaced_too(path: Path):
-    left_over(path.with_name(f".{os.getpid()}"))
+    left_over(path.with_name(f".{path.name}.{os.getpid()}"))
 
     async with opened(path):
         assert [p.name for p in path.parent.iterdir()] == ["csi.sock"]
+
+
+async def test_plugins_of_two_drivers_that_start_at_once_in_one_folder_answer_as_themselves(
+    tmp_path: Path,
+):
+    drivers = ("ebs.csi.aws.com", "other.example")
+    endpoints = [made(tmp_path / f"{driver}-reg.sock", driver) for driver in drivers]
+    await asyncio.gather(*(each.open() for each in endpoints))
+    try:
+        async with asyncio.timeout(10):
+            assert [await name_at(each.path) for each in endpoints] == list(drivers)
+    finally:
+        await asyncio.gather(*(each.close(0.0) for each in endpoints))
 
 
 async def test_a_socket_on_which_somebody_answers_is_left_to_them(path: Path):
