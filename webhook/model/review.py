@@ -170,6 +170,11 @@ def is_bulky(body: bytes) -> bool:
     return _separators(b"".join(plain.split(b'"')[::2])) > MOST_PARTS
 
 
+def parts_at_most(body: bytes) -> int:
+    """How many objects, lists and members of either are decoded of a review, at most."""
+    return min(_separators(body), MOST_PARTS)
+
+
 def has_inline_ebs(body: bytes) -> bool:
     """Whether an object in a review has such a field; within text its quotes would be escaped."""
     return _INLINE_EBS.search(body) is not None

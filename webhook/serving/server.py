@@ -13,8 +13,8 @@ import re
 import selectors
 import socket
 import ssl
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Self
@@ -28,7 +28,7 @@ from provisioner import clock, process
 from provisioner.model.errors import Reason, StorageError
 from webhook.metrics import WebhookMetrics
 from webhook.model.fair_share import FairShares
-from webhook.model.review import BEGINNING, uid_of
+from webhook.model.review import BEGINNING, parts_at_most, uid_of
 from webhook.serving.dispatch import Dispatcher, Reply
 from webhook.settings import Callers
 
@@ -68,6 +68,8 @@ class Limits:
         bodies: all larger bodies that are being read or answered, together; decoded, the worst of
             them take five times as much.
         small_bodies: the same of the small ones: no larger body ever takes their room.
+        parts: objects, lists and their members in all bodies that are being answered, together.
+            Decoded, one takes up to 112 bytes, thirty times what was sent.
         body_s: the longest that a body may take, however long the API server says that it waits.
         handshake_s: the longest TLS handshake.
         connections: open at once, with those in their handshake. asyncio takes 256 KiB for each.
@@ -84,6 +86,7 @@ class Limits:
     small: int = 256 << 10
     bodies: int = 16 << 20
     small_bodies: int = 8 << 20
+    parts: int = 800_000
     body_s: float = 5.0
     handshake_s: float = 5.0
     connections: int = 256
@@ -214,6 +217,7 @@ class Front:
         self._room = FairShares(self._limits.connections)
         self._bodies = FairShares(self._limits.bodies)
         self._small_bodies = FairShares(self._limits.small_bodies)
+        self._parts = FairShares(self._limits.parts)
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
         self._tasks = set[asyncio.Task[None]]()
         self._listener: socket.socket | None = None
@@ -378,21 +382,16 @@ class Front:
         if size > self._limits.body:
             return await self._too_large(request, path)
         room = self._small_bodies if is_small else self._bodies
-        share = room.take(peer, size)
-        if share is None:
-            raise _crowded()
         try:
             async with asyncio.timeout(None) as whole:
-                share.on_evict = lambda: whole.reschedule(clock.now_s())
-                body = await self._body(request, timeout_s)
-                left_s = timeout_s - (clock.now_s() - arrived)
-                return await self._dispatcher.answer(
-                    path, body, left_s, peer, partial(self._turn, peer)
-                )
+                with _held(room, peer, size, whole):
+                    body = await self._body(request, timeout_s)
+                    with _held(self._parts, peer, parts_at_most(body), whole):
+                        left_s = timeout_s - (clock.now_s() - arrived)
+                        turn = partial(self._turn, peer)
+                        return await self._dispatcher.answer(path, body, left_s, peer, turn)
         except TimeoutError:
             raise _crowded() from None
-        finally:
-            room.release(share)
 
     async def _turn(self, peer: str) -> None:
         """Return in a round of the loop in which nothing else is written for this peer."""
@@ -491,6 +490,23 @@ def check_head(request: web.BaseRequest) -> None:
         raise RefusedError(415, "the body must not be compressed")
     if hdrs.UPGRADE in headers:
         raise RefusedError(400, "this connection cannot be upgraded")
+
+
+@contextmanager
+def _held(room: FairShares, peer: str, size: int, whole: asyncio.Timeout) -> Iterator[None]:
+    """Hold a share of a room; if it is taken away, ``whole`` is over.
+
+    Raises:
+        RefusedError: nothing is left for this peer.
+    """
+    share = room.take(peer, size)
+    if share is None:
+        raise _crowded()
+    share.on_evict = lambda: whole.reschedule(clock.now_s())
+    try:
+        yield
+    finally:
+        room.release(share)
 
 
 def _crowded() -> RefusedError:

@@ -142,6 +142,41 @@ async def test_bodies_that_a_stranger_declares_and_holds_back_go_for_the_api_ser
         assert (await read_answer(second[0])).status == 400
 
 
+def of_many_parts(count: int) -> bytes:
+    """A review whose object has so many lists that hold nothing."""
+    body = msgspec.json.encode(review(object={"data": "?"}))
+    return body.replace(b'"?"', b"[" + b",".join([b"[]"] * count) + b"]")
+
+
+async def test_bodies_that_are_small_and_full_of_tiny_parts_have_a_bound_together():
+    gate = Gate()
+    async with world(gate, limits=Limits(parts=5_000)) as it:
+        first = asyncio.create_task(it.post(of_many_parts(2_000)))
+        await gate.begun.wait()
+        refused, _ = await it.post(of_many_parts(2_000))
+        gate.open.set()
+
+        assert (refused, (await first)[0]) == (503, 200)
+        assert (it.front._parts.held, it.front._small_bodies.held) == (0, 0)
+
+
+async def test_a_strangers_tiny_parts_go_for_the_api_servers():
+    gate = Gate()
+    async with (
+        world(gate, limits=Limits(parts=15_000)) as it,
+        it.wire(peer=STRANGER) as first,
+        it.wire(peer=STRANGER) as second,
+    ):
+        for number, (_, writer) in enumerate((first, second), 1):
+            writer.write(raw(of_many_parts(3_000)))
+            await until(lambda: it.front._parts.held > number * 6_000)  # noqa: B023 -- awaited here
+        own = asyncio.create_task(it.post(of_many_parts(3_000)))
+
+        assert (await read_answer(first[0])).status == 503
+        gate.open.set()
+        assert ((await own)[0], (await read_answer(second[0])).status) == (200, 200)
+
+
 async def test_who_leaves_within_a_body_holds_nothing():
     async with world() as it:
         for _ in range(3):
