@@ -376,6 +376,8 @@ class Cluster:
         if what == "MODIFIED" and meta.get("deletionTimestamp"):
             protection = "kubernetes.io/pvc-protection"
             self._soon(self._api.drop_finalizer, CLAIMS, key_of(obj), protection)
+        elif what == "MODIFIED" and _waits_for_node(obj):
+            self._soon(self._schedule, key_of(obj))
         elif what == "DELETED":
             life = self._by_key.pop(key_of(obj), None)
             if life is None:
@@ -384,6 +386,19 @@ class Cluster:
                 self._soon(self._release, obj["spec"]["volumeName"])
             else:  # whether there ever was a volume, only EC2 can tell
                 self._end(life)
+
+    def _schedule(self, key: str) -> None:
+        """Another node, if the controller has said that there is no place for the first one."""
+        claim, life = self._api.find(CLAIMS, key), self._by_key.get(key)
+        if claim is None or life is None or not _waits_for_node(claim):
+            return
+        node = self._pick(life.zone)
+        if node is None:
+            self._soon(self._schedule, key, after_s=10.0)
+            return
+        life.node = node.name
+        selected = {"metadata": {"annotations": {SELECTED_NODE: node.name}}}
+        self._api.change(CLAIMS, key, selected)
 
     def _end(self, life: Life) -> None:
         if life.waits_for == "gone":
@@ -455,3 +470,9 @@ class Cluster:
         self._api.delete(CSI_NODES, node.name)
         if node.instance_id in self._account.instances:
             self._account.terminate(node.instance_id)
+
+
+def _waits_for_node(claim: Json) -> bool:
+    meta = claim["metadata"]
+    is_selected = SELECTED_NODE in meta.get("annotations", {})
+    return not (is_selected or claim["spec"].get("volumeName") or meta.get("deletionTimestamp"))
