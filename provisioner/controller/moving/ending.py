@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+from msgspec import to_builtins
+
 from provisioner.controller.moving import form_rules, phase_rules
 from provisioner.controller.moving.copying.flow import Copier
 from provisioner.controller.moving.creation import MoveVolumes
@@ -110,7 +112,9 @@ class MoveEnding:
         until = _kept_until(move)
         if until != told.source_kept_until:
             message = told.message.replace(told.source_kept_until, until)
-            await self._record.write(move, {"message": message, "sourceKeptUntil": until})
+            conditions = to_builtins(move.conditions_in(Phase.DONE, message, told.phase_since))
+            status = {"message": message, "sourceKeptUntil": until, "conditions": conditions}
+            await self._record.write(move, status)
             return AGAIN
         left_s = (datetime.fromisoformat(until) - datetime.now(UTC)).total_seconds()
         if left_s > 0:
@@ -196,7 +200,8 @@ class MoveEnding:
         self, move: VolumeMove, found: PersistentVolume | None, policy: str = ""
     ) -> None:
         """Neither now nor by a request that is under way yet: only in Held one is sent."""
-        if move.told.undone_from == Phase.HELD:
+        may_come = phase_age_s(move) < _LATEST_REQUEST_S
+        if move.told.undone_from == Phase.HELD and may_come:
             await self._record.leave(move, found)
         await self._record.let_go(move, found, policy)
 

@@ -142,13 +142,14 @@ class Mover:
                 )
 
     def _longest_s(self, phase: Phase, policy: StopPolicy) -> float:
-        """What one waits for whose companions are not as far, their own ages tell."""
+        """What a move waits for that waits for others, their own ages tell."""
         return longest_s(
             move
             for move in self._caches.moves.keyed("phase", phase)
             if self._is_ours(move)
             and move.spec.consumers.policy is policy
             and not waits_for_others(move, self._moved_with(move))
+            and not consumer_rules.waits_to_give_back(move, self._caches.moves.values())
         )
 
     def _moved_with(self, move: VolumeMove) -> list[VolumeMove]:

@@ -79,8 +79,11 @@ async def test_a_longer_keep_source_is_honoured_after_the_move_is_done():
     until = (datetime.fromisoformat(move.told.phase_since) + timedelta(hours=720)).isoformat()
 
     assert await ending.keep_source(move) == AGAIN
-    assert record.written == [
-        {"message": f"kept until {until}; see to it", "sourceKeptUntil": until}
+    (written,) = record.written
+    message = f"kept until {until}; see to it"
+    assert (written["message"], written["sourceKeptUntil"]) == (message, until)
+    assert [each["message"] for each in written["conditions"] if each["type"] == "Done"] == [
+        message
     ]
 
     told = structs.replace(move.told, source_kept_until=until)
@@ -390,13 +393,19 @@ async def test_it_stays_if_no_other_object_names_its_volume():
     assert record.let_go_of == [KEPT_PV, OLD_PV]
 
 
-async def test_what_goes_back_and_is_undone_lets_the_kept_volume_go():
+@pytest.mark.parametrize(("aborting_s", "left"), [(5, [OLD_PV, KEPT_PV]), (65, [])])
+async def test_what_goes_back_and_is_undone_lets_the_kept_volume_go(
+    aborting_s: float, left: list[str]
+):
+    """A hold that was sent in Held may come for a minute; it waits for other moves for hours."""
     ending, record = going_back(a_pv("Bound"), kept_pv())
+    move, since = a_move_back("Aborting"), datetime.now(UTC) - timedelta(seconds=aborting_s)
+    told = structs.replace(move.told, phase_since=since.isoformat())
 
-    await ending.undo(a_move_back("Aborting"))
+    await ending.undo(structs.replace(move, status=told))
 
     assert record.let_go_of == [OLD_PV, KEPT_PV]
-    assert record.left == [OLD_PV, KEPT_PV]
+    assert record.left == left
     assert record.written[-1]["phase"] == Phase.ABORTED
 
 

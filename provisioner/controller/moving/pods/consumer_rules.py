@@ -10,7 +10,7 @@ from msgspec import structs
 
 from provisioner.controller.moving.phase_rules import COUNTS, Await
 from provisioner.model.sentences import listed
-from provisioner.model.volume_move import MoveConsumer, VolumeMove
+from provisioner.model.volume_move import MoveConsumer, Phase, VolumeMove
 from provisioner.model.workload import STATEFUL_SET, OwnerReference, Workload
 
 # Whoever scales it up again after that would do so for ever.
@@ -294,3 +294,11 @@ def gives_back_first(
                 "back, which it has scaled further down"
             )
     return None
+
+
+def waits_to_give_back(move: VolumeMove, moves: Iterable[VolumeMove]) -> bool:
+    """Whether a move that ends has an owner to give back, and another one has to do so first."""
+    is_ending = move.told.phase in (Phase.CLEANING, Phase.ABORTING)
+    owed = [each for each in move.told.consumers if is_owed([each])] if is_ending else []
+    others = list(moves) if owed else []
+    return any(gives_back_first(move, each, others) is not None for each in owed)

@@ -97,11 +97,12 @@ class Consumers:
                 continue
             if workload is not None and rules.is_further_down(each, workload):
                 first = await self._gives_back_first(move, each)
-                again = await self._read(each.kind, each.name, move.metadata.namespace)
-                waits = first or waits
-                # Else it is not of the moment in which no other move was in the way.
-                if first is not None or not rules.is_unchanged(workload, again):
+                if first is not None:
+                    waits = first
                     continue
+                again = await self._read(each.kind, each.name, move.metadata.namespace)
+                if not rules.is_unchanged(workload, again):
+                    continue  # it is not of the moment in which no other move was in the way
             if workload is not None and rules.is_to_come_back(each, workload):
                 await self._scale(each, workload, each.replicas)
             known[at] = structs.replace(each, is_back=True)

@@ -232,3 +232,40 @@ async def test_what_somebody_has_scaled_up_and_moves_have_scaled_down_again_come
     await cluster.end_all(*(f"data-web-{number}" for number in order))
 
     assert cluster.replicas == 5
+
+
+async def test_two_that_have_left_an_owner_as_many_replicas_do_not_wait_for_each_other():
+    cluster = Cluster()
+    first = cluster.stop_for(2)
+    cluster.scale(3)
+    second = cluster.stop_for(2)
+    cluster.moves["logs-web-2"] = structs.replace(
+        cluster.moves[second],
+        metadata=structs.replace(
+            cluster.moves[second].metadata, name="logs-web-2", uid="logs-web-2"
+        ),
+    )
+    cluster.scale(1)  # a user's word
+
+    await cluster.end_all(first, "logs-web-2")
+
+    assert cluster.replicas == 1
+
+
+async def test_one_that_waits_for_another_reads_the_owner_once_a_look():
+    cluster = Cluster()
+    first, second = cluster.stop_for(2), cluster.stop_for(1)
+    cluster.cached.update(cluster.moves)
+    read: list[str] = []
+    found = cluster.get
+
+    async def get(*given: Any) -> Workload:
+        read.append(given[1])
+        return await found(*given)
+
+    cluster.get = get  # type: ignore[method-assign]
+
+    assert await cluster.end(first) is not None
+    assert read == ["web"]
+    assert rules.waits_to_give_back(cluster.moves[first], cluster.moves.values())
+    assert not rules.waits_to_give_back(cluster.moves[second], cluster.moves.values())
