@@ -502,7 +502,12 @@ def _held(room: FairShares, peer: str, size: int, whole: asyncio.Timeout) -> Ite
     share = room.take(peer, size)
     if share is None:
         raise _crowded()
-    share.on_evict = lambda: whole.reschedule(clock.now_s())
+
+    def end() -> None:
+        if not whole.expired():  # as it is once another of its shares was taken away
+            whole.reschedule(clock.now_s())
+
+    share.on_evict = end
     try:
         yield
     finally:

@@ -349,13 +349,13 @@ class Creations:
             saved = await self._client.create(PERSISTENT_VOLUMES, self._objects.body(plan, volume))
         except KubeError as error:
             if error.reason is not Reason.OBJECT_EXISTS:
-                self._events.failed(plan.claim, error)
                 if self._objects.is_going(uid) and creation_rules.is_refused_for_good(error):
                     why = "the API server rejects its persistent volume, and its claim is gone"
                     await self._discard(plan.claim, volume, f"{why}: {error.message}")
                     self._unclaimed.forget(volume.volume_id)
                     self._end(uid, volume)
                     return
+                self._events.failed(plan.claim, error)
                 raise
             saved = await self._client.get(PERSISTENT_VOLUMES, plan.persistent_volume_name)
             conflict = self._objects.conflict(saved, plan, volume)

@@ -35,6 +35,7 @@ UNSEEN_S = 300.0
 UNANSWERED_S = 180.0
 TOKEN_LIFE_S = 6 * 3600.0  # EC2 was seen to forget a token after 12 h (aws-ebs-csi-driver #2075)
 MOST_PAUSE_S = 300.0  # somebody may have raised the quota
+_COPY_PAUSE_S = 60.0
 _SOON_S = 1.0
 _MAKE_AGAIN_S = 5.0
 _RESCHEDULE = REMEMBERED_S.keys()  # another zone may have room
@@ -248,8 +249,10 @@ def pause_s(error: StorageError, before: int, most_s: float) -> float:
 
     The queue, which counts failures in a row, knows only some of these: between two of them, EC2 is
     searched for the volume, or a volume seems to be on its way, and to wait for EC2's limits is no
-    failure.
+    failure. Of a volume's copies one asks at a time, and the others wait behind it.
     """
+    if error.reason is Reason.COPY_RATE:
+        most_s = min(most_s, _COPY_PAUSE_S)
     return Backoff(error.retry_after_s or _SOON_S, most_s).pause_s(before)
 
 

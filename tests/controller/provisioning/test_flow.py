@@ -373,6 +373,32 @@ async def test_the_volume_of_a_claim_that_is_gone_is_deleted_if_its_object_is_re
     assert not world.unclaimed.is_tagged(VOLUME)
 
 
+async def test_a_refused_object_whose_volume_cannot_be_deleted_is_told_once(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def nobody_names(_: str) -> None:
+        pass
+
+    world = World(CLAIM)
+    monkeypatch.setattr(world.caches, "nobody_names", nobody_names)
+    refused = KubeError(Reason.FORBIDDEN, "a policy wants a label", status=403)
+    world.kube.answers = [PINNED, *[refused] * 4]
+    world.ec2.answers = [a_volume()]
+    with pytest.raises(KubeError):
+        await world.provisioner.reconcile(UID)
+    no_claim(world)
+    before = len(world.events.told)
+    world.ec2.failure = an_ec2_error(Reason.PERMISSION_DENIED)
+
+    for _ in range(3):
+        with pytest.raises(StorageError):
+            await world.provisioner.reconcile(UID)
+
+    (told,) = world.events.told[before:]
+    assert "a policy wants a label; volume" in told
+    assert "cannot be deleted yet" in told
+
+
 @pytest.mark.parametrize(
     ("of_ec2", "of_kubernetes", "words"),
     [

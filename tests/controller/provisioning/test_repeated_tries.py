@@ -137,7 +137,6 @@ def uid(number: int) -> str:
     [
         (Reason.QUOTA_EXCEEDED, 60.0),
         (Reason.INITIALIZATION_RATE, 60.0),
-        (Reason.COPY_RATE, 30.0),
     ],
 )
 def test_what_ec2_refuses_is_requested_less_and_less_often(reason: Reason, retry_after_s: float):
@@ -152,6 +151,19 @@ def test_what_ec2_refuses_is_requested_less_and_less_often(reason: Reason, retry
     assert gaps[0] < gaps[1] < gaps[2]
     assert MOST_PAUSE_S <= gaps[-1] <= 1.25 * MOST_PAUSE_S + 62.0
     assert sum(at_s < HOUR_S for at_s in asked_at) <= 20
+
+
+def test_a_copy_that_has_to_wait_is_requested_each_minute_as_others_stand_behind_it():
+    async def story(clock: Clock) -> list[float]:
+        account = Account(clock, refusal(Reason.COPY_RATE, 30.0), Rate(100, 5))
+        await Crowd(account, CHOSEN).lives(HOUR_S)
+        return account.asked_at[CHOSEN.persistent_volume_name]
+
+    asked_at = in_virtual_time(story)
+
+    gaps = [later - earlier for earlier, later in pairwise(asked_at)]
+    assert 30.0 <= min(gaps) < 35.0
+    assert 60.0 <= max(gaps) <= 70.0
 
 
 def test_a_new_claim_does_not_wait_for_those_that_are_refused_again_and_again():

@@ -19,7 +19,8 @@ from tests.webhook.front_world import (
     until,
     world,
 )
-from webhook.serving.server import Limits
+from webhook.model.fair_share import FairShares
+from webhook.serving.server import Limits, _held
 
 MIB = 1 << 20
 KIB = 1 << 10
@@ -175,6 +176,36 @@ async def test_a_strangers_tiny_parts_go_for_the_api_servers():
         assert (await read_answer(first[0])).status == 503
         gate.open.set()
         assert ((await own)[0], (await read_answer(second[0])).status) == (200, 200)
+
+
+@pytest.mark.parametrize("rounds_later", range(3))
+async def test_who_loses_a_second_share_while_it_ends_harms_nobody(rounds_later: int):
+    """A timeout that is over cannot be set again until its task has heard of it, a round later."""
+    bodies, parts = FairShares(20), FairShares(20)
+
+    async def stranger() -> None:
+        async with asyncio.timeout(None) as whole:
+            with _held(bodies, STRANGER, 20, whole), _held(parts, STRANGER, 20, whole):
+                await asyncio.Event().wait()
+
+    async def api_server(room: FairShares, peer: str, rounds: int) -> None:
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        async with asyncio.timeout(None) as whole:
+            with _held(room, peer, 5, whole):
+                await asyncio.sleep(0)
+
+    ending = asyncio.create_task(stranger())
+    await asyncio.sleep(0)
+    found = await asyncio.gather(
+        api_server(bodies, "api-1", 0),
+        api_server(parts, "api-2", rounds_later),
+        ending,
+        return_exceptions=True,
+    )
+
+    assert found[:2] == [None, None]
+    assert isinstance(found[2], TimeoutError)
 
 
 async def test_who_leaves_within_a_body_holds_nothing():
