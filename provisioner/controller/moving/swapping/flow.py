@@ -179,7 +179,8 @@ class Swapping:
         new = made = None
         if not move.copies or phase_rules.waits_to_be_bound(move, claim):
             new = await self._record.known_volume(move, move.persistent_volume_name)
-            if new is not None:
+            # Of a volume that stays, the object is there whatever EC2 shows: see ``_guarded``.
+            if new is not None and move.copies:
                 self._volumes.seen(move.uid)
             elif move.copies:
                 made = await self._volume_reads.volume(move.told.volume)

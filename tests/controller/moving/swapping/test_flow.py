@@ -353,6 +353,32 @@ async def test_a_volume_that_ec2_has_shown_again_is_not_gone_at_the_next_look_wi
     ]
 
 
+async def test_a_volume_that_was_to_stay_and_is_gone_is_told_although_its_object_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    swapping, record = swapping_with(a_pv("Bound", **HELD), None)
+    now = with_its_own_clock(swapping, monkeypatch)
+    swapping._volume_reads = SimpleNamespace(volume=never_shown)  # type: ignore[assignment]
+    claim = json.dumps({"metadata": {"resourceVersion": "7"}})
+    move = in_phase(a_swapping_move(keeps=True), "Swapping", claim=claim)
+    new = msgspec.to_builtins(new_pv(""))
+    new["spec"]["csi"] = {"driver": DRIVER, "volumeHandle": move.existing_volume_id}
+    record.found, record.new = a_claim(), msgspec.convert(new, PersistentVolume)
+
+    for _ in range(2):
+        await swapping.advance(move)
+        now[0] += CONSISTENCY_S
+
+    unseen, gone = (each["message"] for each in record.written)
+    assert unseen == f"EC2 does not show volume {move.existing_volume_id}"
+    assert "was deleted in EC2 by somebody else" in gone
+    assert record.removed_claims == []
+
+
+async def never_shown(_: str) -> None:
+    """The answer of EC2 about any volume."""
+
+
 async def test_an_object_that_was_there_again_is_not_created_at_the_next_look_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ):
