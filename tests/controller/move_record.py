@@ -218,6 +218,7 @@ class FakeCompanions:
         self.left = left
         self.others_lead = True
         self.led: list[VolumeMove] = []
+        self.promised: list[VolumeMove] = []
 
     async def before_begin(self, _: VolumeMove) -> Any:
         return self.says
@@ -232,6 +233,9 @@ class FakeCompanions:
 
     async def led_by(self, _: VolumeMove) -> list[VolumeMove]:
         return self.led
+
+    def promised_to(self, _: VolumeMove) -> list[VolumeMove]:
+        return self.promised
 
     async def not_moved(self, _: VolumeMove) -> str:
         return self.left

@@ -213,6 +213,16 @@ def test_one_that_has_said_it_is_ready_goes_on_although_its_user_aborts_it(phase
     assert not of_logs("Warming", {"ready": True}, abort=True).is_promised
 
 
+def test_those_that_have_promised_to_swap_after_another_one_are_known_until_they_do():
+    first = of_data("Cleaning")
+
+    for promised in (of_logs("Creating", {"ready": True}), of_logs("Held", {"ready": True})):
+        assert rules.promised_to(first, [logs(promised)]) == [promised]
+    for other in (of_logs("Creating"), of_logs("Swapping", {"ready": True}), a_move("logs")):
+        assert rules.promised_to(first, [logs(other)]) == []
+    assert rules.promised_to(first, [logs()]) == []
+
+
 def test_those_that_are_ready_go_on_once_the_first_of_them_by_name_swaps():
     mine = a_move("logs", "Creating", {"ready": True}, movedWith=["data", "more"])
     names = {"movedWith": ["logs", "more"]}

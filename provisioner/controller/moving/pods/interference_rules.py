@@ -83,14 +83,25 @@ def take_more(changes: Iterable[Change]) -> bool:
     return any(value > 0 for value in _added(changes).values())
 
 
-def no_room(quotas: Sequence[ResourceQuota], *changes: Change) -> str | None:
-    """Why a quota would not let claims be created again, in one sentence."""
+def no_room(
+    quotas: Sequence[ResourceQuota], *changes: Change, others: Sequence[Change] = ()
+) -> str | None:
+    """Why a quota would not let claims be created again, in one sentence.
+
+    Args:
+        quotas: of the namespace.
+        changes: of the claims that are moved together.
+        others: of claims to which room is left, as their moves go first.
+    """
     number = len(changes)
     what = "the claim" if number == 1 else f"the {number} claims that are moved at the same time"
-    if short := _short(quotas, _added(changes)):
+    first = "that of another move" if len(others) == 1 else f"those of {len(others)} others"
+    beside = f" and {first}" if others else ""
+    if short := _short(quotas, _added([*changes, *others])):
         name, taken = short
         return (
-            f"ResourceQuota {name} does not let {what} be created again ({taken}): raise it first"
+            f"ResourceQuota {name} does not let {what}{beside} be created again ({taken}): raise "
+            "it first"
         )
     return None
 

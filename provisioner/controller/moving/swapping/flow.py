@@ -1,7 +1,7 @@
 """Swapping: the claim gets its other PersistentVolume. Once it is deleted, there is no way back."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any, assert_never
@@ -103,10 +103,12 @@ class Swapping:
         takes_more = interference_rules.take_more(changes)
         # Of moves that take more, each is to see what the ones before it will take.
         async with self._counting if takes_more else nullcontext():
-            changes += await self._under_way(move) if takes_more else []
-            said = interference_rules.no_room(await self._record.quotas(move), *changes)
+            others = await self._under_way(move) if takes_more else []
+            quotas = await self._record.quotas(move)
+            said = interference_rules.no_room(quotas, *changes, others=others)
             if said is not None:
-                raise StorageError(Reason.FORBIDDEN, f"{said}, or abort the move")
+                way_out = "" if move.is_promised else ", or abort the move"
+                raise StorageError(Reason.FORBIDDEN, f"{said}{way_out}")
             fields |= await self._retained(move, kept)
             await self._record.advance(move, Phase.SWAPPING, claim=record, source=source, **fields)
         return AGAIN
@@ -130,21 +132,43 @@ class Swapping:
 
         A dry run says nothing of it: a quota counts the claim beside itself.
         """
-        changes = [rules.still_takes(move, record, claim)]
-        for other in await self._companions.led_by(move):
-            found = await self._record.claim(other)
+        own = rules.still_takes(move, record, claim)
+        led = await self._to_swap(await self._companions.led_by(move))
+        return [own, *led] if own is not None else led
+
+    async def _to_swap(self, moves: Iterable[VolumeMove]) -> list[Change]:
+        """The same of moves whose claims are still there."""
+        changes = []
+        for each in moves:
+            found = await self._record.claim(each)
             if found is not None:
-                changes.append(rules.still_takes(other, phase_rules.record(found), found))
+                changes.append(rules.still_takes(each, phase_rules.record(found), found))
         return [each for each in changes if each is not None]
 
     async def _under_way(self, move: VolumeMove) -> list[Change]:
-        """The same of the other moves in the namespace that swap, and have not come to it."""
+        """The same of other moves in the namespace that swap, or have to, and have not come to it.
+
+        One that has promised to swap does not wait for others that have: each was counted when the
+        first of its group began, and they would wait for each other for ever.
+        """
+        going = [
+            each
+            for phase in (Phase.SWAPPING, Phase.CLEANING)
+            for each in self._caches.moves.keyed("phase", phase)
+            if each.metadata.namespace == move.metadata.namespace
+        ]
         changes = []
-        for other in self._caches.moves.keyed("phase", Phase.SWAPPING):
-            if other.metadata.namespace == move.metadata.namespace and other.uid != move.uid:
+        for other in going:
+            if other.phase is Phase.SWAPPING:
                 claim = await self._record.known_claim(other)
                 changes.append(rules.still_takes(other, other.told.claim, claim))
-        return [each for each in changes if each is not None]
+        found = [each for each in changes if each is not None]
+        if move.is_promised:
+            return found
+        promised = {
+            each.uid: each for first in going for each in self._companions.promised_to(first)
+        }
+        return found + await self._to_swap(promised.values())
 
     async def _kept(self, move: VolumeMove, old: PersistentVolume) -> PersistentVolume | None:
         """The old PersistentVolume as it is now, with Retain; None if it is gone."""

@@ -162,6 +162,12 @@ def led_by(move: VolumeMove, companions: Iterable[Companion]) -> list[VolumeMove
     return [] if any(_has_swapped(each) for each in going) else going
 
 
+def promised_to(move: VolumeMove, companions: Iterable[Companion]) -> list[VolumeMove]:
+    """The moves that swap after this one, which does or has, and have not begun to."""
+    going = (_partner(move, each) for each in companions)
+    return [each for each in going if each is not None and each.is_promised]
+
+
 def is_led(move: VolumeMove, companions: Iterable[Companion]) -> bool:
     """Whether another one decides if it swaps: those that have arrived decide nothing any more."""
     members = (each for each in companions if not _has_arrived(move, each))

@@ -79,6 +79,10 @@ class Companions:
         """See ``companion_rules``."""
         return rules.led_by(move, await self._moved_with(move))
 
+    def promised_to(self, move: VolumeMove) -> list[VolumeMove]:
+        """See ``companion_rules``; caches are enough, as our own process writes who is ready."""
+        return rules.promised_to(move, self._known(move))
+
     async def is_led(self, move: VolumeMove) -> bool:
         """See ``companion_rules``."""
         return rules.is_led(move, await self._moved_with(move))

@@ -61,8 +61,8 @@ class SwappingMoves:
         self.others: list[VolumeMove] = []
 
     def keyed(self, index: str, phase: str) -> list[VolumeMove]:
-        assert (index, phase) == ("phase", Phase.SWAPPING)
-        return self.others
+        assert index == "phase"
+        return [each for each in self.others if each.told.phase == phase]
 
 
 def a_swapping(old: PersistentVolume | None) -> tuple[Swapping, FakeRecord]:
@@ -649,8 +649,41 @@ async def test_a_move_leaves_room_for_the_claims_that_others_have_deleted(
     if may:
         await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
     else:
-        with pytest.raises(StorageError, match="2 claims"):
+        with pytest.raises(StorageError, match="the claim and that of another move be created"):
             await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+
+
+@pytest.mark.parametrize("phase", ["Swapping", "Cleaning"])
+async def test_the_room_of_a_group_that_swaps_is_left_to_those_of_it_that_have_not_begun(
+    phase: str,
+):
+    """They have promised to swap, so that they could not be aborted."""
+    swapping, record = beginning("120Gi", used="0" if phase == "Swapping" else "60Gi")
+    record.other_claims["more"] = of_60_gib("more")
+    claim = phase_rules.record(of_60_gib("data"))
+    first, last = to_gold("data", phase, claim=claim), to_gold("logs", ready=True)
+    last = structs.replace(last, spec=structs.replace(last.spec, moved_with=["data"]))
+    swapping._caches.moves.others = [first]  # type: ignore[attr-defined]
+    swapping._companions.promised = [last]  # type: ignore[attr-defined]
+
+    with pytest.raises(StorageError, match=r"claim and (those of 2 others|that of another move) b"):
+        await swapping.begin(to_gold("more"), a_pv("Bound", "Retain"))
+
+    assert await swapping.begin(last, a_pv("Bound", "Retain")) == AGAIN
+
+
+async def test_of_groups_that_have_begun_to_swap_none_waits_for_what_the_others_will_take():
+    """The quota was lowered since; and what cannot be aborted is not told to be."""
+    swapping, record = beginning("60Gi")
+    mine = to_gold("logs", ready=True)
+    mine = structs.replace(mine, spec=structs.replace(mine.spec, moved_with=["data"]))
+    swapping._caches.moves.others = [to_gold("data", "Cleaning")]  # type: ignore[attr-defined]
+    swapping._companions.promised = [mine, to_gold("more", ready=True)]  # type: ignore[attr-defined]
+
+    assert await swapping.begin(mine, a_pv("Bound", "Retain")) == AGAIN
+    record.known_quotas = [a_quota("50Gi", "0")]
+    with pytest.raises(StorageError, match=r"raise it first$"):
+        await swapping.begin(mine, a_pv("Bound", "Retain"))
 
 
 async def test_of_two_that_begin_to_swap_at_the_same_time_the_second_sees_what_the_first_takes():
