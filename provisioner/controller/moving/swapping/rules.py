@@ -49,18 +49,21 @@ def may_go(
 def _could_have(claim: SeenClaim, new: PersistentVolume) -> bool:
     """Whether the binder gives a claim the PersistentVolume that is reserved for its name.
 
-    The class does not matter. Source: Kubernetes 1.37 component-helpers ``FindMatchingVolume``.
+    Its StorageClass does not matter.
+    Source: Kubernetes 1.37 component-helpers ``FindMatchingVolume``.
     """
     holder = new.spec.claim_ref
     if new.deleting or (holder is not None and holder.uid):
         return False
     if not isinstance(claim, Document):
         return True
+    has_class = (claim.spec.get("volumeAttributesClassName") or "") == new.attributes_class_name
     is_file_system = claim.spec.get("volumeMode") != "Block"
     has_modes = {*(claim.spec.get("accessModes") or ())} <= {*(new.spec.access_modes or ())}
     requests = (claim.spec.get("resources") or {}).get("requests") or {}
     is_large_enough = parse_bytes(str(requests.get("storage", "0"))) <= parse_bytes(new.capacity)
-    return is_file_system is new.spec.is_file_system and has_modes and is_large_enough
+    has_shape = has_class and is_file_system is new.spec.is_file_system
+    return has_shape and has_modes and is_large_enough
 
 
 def still_takes(move: VolumeMove, recorded: str, claim: SeenClaim | None) -> Change | None:

@@ -540,10 +540,11 @@ async def test_a_claim_that_somebody_has_just_created_is_left_to_the_binder_for_
         (an_empty_claim(0, resources={"requests": {"storage": "5Gi"}}), new_pv("")),
         (an_empty_claim(0, volumeMode="Block"), new_pv("")),
         (an_empty_claim(0, accessModes=["ReadWriteMany"]), new_pv("")),
+        (an_empty_claim(0, volumeAttributesClassName="fast"), new_pv("")),
         (an_empty_claim(0), new_pv("dead-claim")),
         (an_empty_claim(0), None),
     ],
-    ids=["larger", "block", "modes", "taken", "gone"],
+    ids=["larger", "block", "modes", "attributes class", "taken", "gone"],
 )
 async def test_an_empty_claim_that_the_binder_gives_nothing_goes_before_a_volume_is_made_for_it(
     claim: Document, new: PersistentVolume | None
