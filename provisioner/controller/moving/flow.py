@@ -71,8 +71,9 @@ _ANY = frozenset(Phase)
 _STARTING = frozenset({Phase.NEW, Phase.PLANNED, Phase.HELD})
 _MOST_STARTING = 40
 # In these, a move acts at once when its claim changes: once it is gone, the next one of its name is
-# bound to the new PersistentVolume, and is not to be if the files are only half copied.
-_AWAKE = frozenset({Phase.COPYING, Phase.SWAPPING})
+# bound to the new PersistentVolume, and is not to be if the files are only half copied. That is
+# there, and empty, before Copying is written.
+_AWAKE = frozenset({Phase.CREATING, Phase.COPYING, Phase.SWAPPING})
 # So long after the phase Held was written, webhooks have heard of it.
 _HEARD_S = 2.0
 

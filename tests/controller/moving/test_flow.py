@@ -506,7 +506,7 @@ async def test_a_volume_is_held_at_once_unless_somebody_seems_to_use_it(
     assert record.held == held
 
 
-@pytest.mark.parametrize("phase", ["Swapping", "Copying"])
+@pytest.mark.parametrize("phase", ["Swapping", "Copying", "Creating"])
 @pytest.mark.parametrize(("seen", "queued"), [("ending", []), ("gone", ["move-uid"])])
 def test_a_claim_wakes_the_swap_or_the_copy_when_it_is_gone_and_not_when_it_is_to_go(
     seen: str, queued: list[str], phase: str
