@@ -78,9 +78,10 @@ def _added(changes: Iterable[Change]) -> dict[str, int]:
     return more
 
 
-def take_more(changes: Iterable[Change]) -> bool:
-    """Whether claims take more of anything than now."""
-    return any(value > 0 for value in _added(changes).values())
+def take_more(changes: Iterable[Change], quotas: Iterable[ResourceQuota]) -> bool:
+    """Whether claims take more than now of anything that a quota limits."""
+    limited = {key for quota in quotas for key in quota.hard}
+    return any(value > 0 for key, value in _added(changes).items() if key in limited)
 
 
 def no_room(

@@ -100,11 +100,16 @@ class Swapping:
             )
         source = msgspec.to_builtins(phase_rules.at_swap(move.source, kept))
         changes = await self._changes(move, record, claim)
-        takes_more = interference_rules.take_more(changes)
+        quotas = await self._record.quotas(move)
+        takes_more = interference_rules.take_more(changes, quotas)
         # Of moves that take more, each is to see what the ones before it will take.
         async with self._counting if takes_more else nullcontext():
-            others = await self._under_way(move) if takes_more else []
-            quotas = await self._record.quotas(move)
+            others: list[Change] = []
+            if takes_more:
+                # A claim may end after it was read: the quotas of before count it, at least.
+                before = await self._record.quotas(move)
+                others = await self._under_way(move)
+                quotas = [*before, *await self._record.quotas(move)]
             said = interference_rules.no_room(quotas, *changes, others=others)
             if said is not None:
                 way_out = "" if move.is_promised else ", or abort the move"
@@ -157,11 +162,12 @@ class Swapping:
             for each in self._caches.moves.keyed("phase", phase)
             if each.metadata.namespace == move.metadata.namespace
         ]
-        changes = []
-        for other in going:
-            if other.phase is Phase.SWAPPING:
-                claim = await self._record.known_claim(other)
-                changes.append(rules.still_takes(other, other.told.claim, claim))
+        swapping = [each for each in going if each.phase is Phase.SWAPPING]
+        claims = await asyncio.gather(*(self._record.claim(each) for each in swapping))
+        changes = [
+            rules.still_takes(other, other.told.claim, claim)
+            for other, claim in zip(swapping, claims, strict=True)
+        ]
         found = [each for each in changes if each is not None]
         if move.is_promised:
             return found

@@ -710,6 +710,55 @@ async def test_of_two_that_begin_to_swap_at_the_same_time_the_second_sees_what_t
     assert [move.spec.claim_name for move in moves] == ["data"]
 
 
+def in_gold(name: str) -> Document:
+    claim = of_60_gib(name)
+    return structs.replace(claim, spec={**claim.spec, "storageClassName": "gold"})
+
+
+async def test_a_claim_that_ends_after_it_was_read_has_its_room_left_to_it():
+    """The quota has counted its end when it is read again; a cache may not show it for long."""
+    swapping, record = beginning("100Gi", used="60Gi")
+    record.other_claims["logs"] = in_gold("logs")
+    recorded = phase_rules.record(in_gold("logs"))
+    other = to_gold("logs", "Swapping", claim=recorded)
+    swapping._caches.moves.others = [other]  # type: ignore[attr-defined]
+
+    async def claim(move: VolumeMove) -> Document | None:
+        if move.spec.claim_name == "logs":
+            record.known_quotas = [a_quota("100Gi", "0")]
+            return record.other_claims.pop("logs", None)
+        return of_60_gib("data")
+
+    record.claim = claim  # type: ignore[method-assign]
+    for _ in range(2):
+        with pytest.raises(StorageError, match="the claim and that of another move"):
+            await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+
+
+async def test_a_cache_that_still_shows_a_deleted_claim_does_not_give_its_room_away():
+    swapping, record = beginning("100Gi", used="0")
+    recorded = phase_rules.record(in_gold("logs"))
+    other = to_gold("logs", "Swapping", claim=recorded)
+    swapping._caches.moves.others = [other]  # type: ignore[attr-defined]
+    del record.other_claims["logs"]
+
+    async def known_claim(_: VolumeMove) -> Document:
+        return in_gold("logs")
+
+    record.known_claim = known_claim  # type: ignore[assignment,method-assign]
+    with pytest.raises(StorageError, match="the claim and that of another move"):
+        await swapping.begin(to_gold("data"), a_pv("Bound", "Retain"))
+
+
+async def test_a_claim_of_whose_growth_no_quota_says_anything_looks_at_no_other_move():
+    swapping, record = beginning("0")
+    limited = {"hard": {"requests.storage": "60Gi"}, "used": {"requests.storage": "60Gi"}}
+    record.known_quotas = [msgspec.convert({"metadata": {}, "status": limited}, ResourceQuota)]
+    swapping._caches.moves = None  # type: ignore[assignment]
+
+    assert await swapping.begin(to_gold("data"), a_pv("Bound", "Retain")) == AGAIN
+
+
 async def test_a_claim_that_takes_no_more_than_before_does_not_wait_for_others_that_swap():
     """Its own room is there, as little as is left."""
     swapping, record = beginning("60Gi", used="60Gi")
