@@ -12,6 +12,7 @@ from msgspec import structs
 
 from provisioner.controller.moving.ending import MoveEnding
 from provisioner.controller.moving.phase_rules import Await
+from provisioner.model.copy_report import CopyReport
 from provisioner.model.decision import AGAIN, SETTLED, Later, Next
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume
@@ -500,24 +501,25 @@ async def test_no_claim_can_be_bound_to_half_a_copy_while_its_pod_ends():
     assert undoing.steps[2:] == ["pod"]  # there is none yet
 
 
-async def test_a_claim_that_was_bound_to_half_a_copy_all_the_same_is_told():
+@pytest.mark.parametrize("copied", [None, CopyReport(done=True)], ids=["half", "whole"])
+async def test_a_claim_that_was_bound_to_half_a_copy_all_the_same_is_told(copied: Any):
     ending, record = an_ending(a_pv("Released"))
     undoing = Undoing()
     undoing.taken = kept_pv("Bound", "pvc-move-uid")
     ending._consumers = FakeOwner(record)
     ending._copier = ending._volumes = ending._snapshots = undoing  # type: ignore[assignment]
     plan, why = MovePlan(copies_files=True), "the claim was deleted"
-    move = in_phase(
-        a_done_move(keeps=False), "Aborting", plan=plan, undone_from="Copying", message=why
-    )
+    told: Any = {"plan": plan, "undone_from": "Copying", "message": why, "copied": copied}
+    move = in_phase(a_done_move(keeps=False), "Aborting", **told)
 
     await ending.undo(move)
 
-    assert record.written[-1]["phase"] == Phase.ABORTED
-    assert record.written[-1]["message"] == (
+    half = (
         f"{why}; claim shop/data was created again, and is bound to PersistentVolume pvc-move-uid, "
         "to which not all files were copied: delete the claim"
     )
+    assert record.written[-1]["phase"] == Phase.ABORTED
+    assert record.written[-1]["message"] == (half if copied is None else why)
 
 
 async def test_the_new_volume_of_a_copy_is_kept_while_an_object_that_names_it_may_come_yet():

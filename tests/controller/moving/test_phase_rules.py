@@ -343,9 +343,11 @@ def test_every_phase_leads_to_an_end():
     assert Phase.SWAPPING not in ABORTABLE
 
 
-def test_an_old_volume_that_nobody_will_ever_delete_has_no_date_at_which_it_is():
+@pytest.mark.parametrize("policy", ["Retain", ""])
+def test_an_old_volume_that_nobody_will_ever_delete_has_no_date_at_which_it_is(policy: str):
+    """With none recorded, the policy stays the Retain that the move has set."""
     move = a_move()
-    retained = msgspec.structs.replace(move.source, reclaim_policy="Retain")
+    retained = msgspec.structs.replace(move.source, reclaim_policy=policy)
 
     assert rules.kept(move, move.source, "Sunday", is_there=True) == (
         f"PersistentVolume {OLD_PV} keeps the old volume {VOLUME} until Sunday"

@@ -24,6 +24,7 @@ from provisioner.model.decision import Refuse
 from provisioner.model.document import Document
 from provisioner.model.names import HELD_FOR_MOVE
 from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_attacher
+from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
 from provisioner.model.volume_move import VolumeMove
 from tests.builders import DELETED_AT, DRIVER, UID, VOLUME, ZONE, a_claim, a_volume
@@ -337,6 +338,15 @@ def test_a_claim_that_goes_back_to_a_volume_without_a_class_has_none_again():
     spec = phase_rules.recreated(move, move.told.claim)["spec"]
 
     assert spec["storageClassName"] == ""
+
+
+def test_the_plan_to_go_back_counts_no_class_that_the_other_claims_are_to_leave():
+    """They go back as well, each to its own: all are counted right before the swap."""
+    fast = "fast.storageclass.storage.k8s.io/requests.storage"
+    status = {"hard": {fast: "0"}, "used": {fast: "4Gi"}}
+    quota = msgspec.convert({"metadata": {"name": "all"}, "status": status}, ResourceQuota)
+
+    assert planned(facts(moved_with=[a_claim("logs")], quotas=[quota])).plan.target.zone == ZONE
 
 
 def test_the_newer_volume_is_what_is_kept_afterwards():

@@ -35,7 +35,7 @@ from provisioner.model.persistent_volume import PersistentVolume, finalizer_of_a
 from provisioner.model.resource_quota import ResourceQuota
 from provisioner.model.volume import Volume, VolumeState
 from provisioner.model.volume_move import MoveTarget, Phase, VolumeMove
-from tests.builders import DRIVER, VOLUME, a_volume
+from tests.builders import DELETED_AT, DRIVER, VOLUME, a_volume
 from tests.controller.move_record import (
     OLD_PV,
     OLD_UID,
@@ -500,6 +500,12 @@ def new_pv(holder: str) -> PersistentVolume:
     return structs.replace(found, metadata=meta, spec=spec)
 
 
+def a_new_pv_that_is_deleted() -> PersistentVolume:
+    new = new_pv("")
+    meta = structs.replace(new.metadata, deletion_timestamp=DELETED_AT)
+    return structs.replace(new, metadata=meta)
+
+
 async def test_a_claim_to_which_the_binder_is_giving_the_new_volume_is_not_deleted_as_empty():
     """Its name comes to the claim last; without the claim, the new volume would be deleted."""
     swapping, record = swapping_with(a_pv("Released", **HELD), a_volume())
@@ -542,9 +548,10 @@ async def test_a_claim_that_somebody_has_just_created_is_left_to_the_binder_for_
         (an_empty_claim(0, accessModes=["ReadWriteMany"]), new_pv("")),
         (an_empty_claim(0, volumeAttributesClassName="fast"), new_pv("")),
         (an_empty_claim(0), new_pv("dead-claim")),
+        (an_empty_claim(0), a_new_pv_that_is_deleted()),
         (an_empty_claim(0), None),
     ],
-    ids=["larger", "block", "modes", "attributes class", "taken", "gone"],
+    ids=["larger", "block", "modes", "attributes class", "taken", "deleted", "gone"],
 )
 async def test_an_empty_claim_that_the_binder_gives_nothing_goes_before_a_volume_is_made_for_it(
     claim: Document, new: PersistentVolume | None
@@ -590,6 +597,11 @@ def of_60_gib(name: str, volume: str = OLD_PV) -> Document:
     return msgspec.convert({"metadata": meta, "spec": spec}, Document)
 
 
+def in_gold(name: str) -> Document:
+    claim = of_60_gib(name)
+    return structs.replace(claim, spec={**claim.spec, "storageClassName": "gold"})
+
+
 def beginning(hard: str, used: str = "0") -> tuple[Swapping, FakeRecord]:
     swapping, record = a_swapping(a_pv("Bound", "Retain"))
     record.known_quotas = [a_quota(hard, used)]
@@ -630,15 +642,19 @@ async def test_the_first_of_moves_that_go_together_does_not_swap_if_a_quota_has_
 
 
 @pytest.mark.parametrize(
-    ("claim", "may"),
-    [(of_60_gib("logs"), False), (None, False), (of_60_gib("logs", "pvc-logs-move"), True)],
+    ("before", "claim", "may"),
+    [
+        (of_60_gib("logs"), of_60_gib("logs"), False),
+        (in_gold("logs"), None, False),
+        (of_60_gib("logs"), of_60_gib("logs", "pvc-logs-move"), True),
+    ],
     ids=["to-go", "gone", "back"],
 )
 async def test_a_move_leaves_room_for_the_claims_that_others_have_deleted(
-    claim: Document | None, *, may: bool
+    before: Document, claim: Document | None, *, may: bool
 ):
     swapping, record = beginning("100Gi", used="60Gi" if may else "0")
-    recorded = phase_rules.record(of_60_gib("logs"))
+    recorded = phase_rules.record(before)
     swapping._caches.moves.others = [  # type: ignore[attr-defined]
         to_gold("logs", "Swapping", claim=recorded)
     ]
@@ -687,6 +703,18 @@ async def test_of_groups_that_have_begun_to_swap_none_waits_for_what_the_others_
         await swapping.begin(mine, a_pv("Bound", "Retain"))
 
 
+async def test_a_move_leaves_no_room_for_those_of_another_namespace():
+    """Quotas are those of one."""
+    swapping, record = beginning("60Gi")
+    del record.other_claims["logs"]
+    other = to_gold("logs", "Swapping", claim=phase_rules.record(of_60_gib("logs")))
+    meta = structs.replace(other.metadata, namespace="office")
+    others = [structs.replace(other, metadata=meta)]
+    swapping._caches.moves.others = others  # type: ignore[attr-defined]
+
+    assert await swapping.begin(to_gold("data"), a_pv("Bound", "Retain")) == AGAIN
+
+
 async def test_of_two_that_begin_to_swap_at_the_same_time_the_second_sees_what_the_first_takes():
     swapping, record = beginning("100Gi")
     moves = swapping._caches.moves.others  # type: ignore[attr-defined]
@@ -708,11 +736,6 @@ async def test_of_two_that_begin_to_swap_at_the_same_time_the_second_sees_what_t
     assert first == AGAIN
     assert isinstance(second, StorageError)
     assert [move.spec.claim_name for move in moves] == ["data"]
-
-
-def in_gold(name: str) -> Document:
-    claim = of_60_gib(name)
-    return structs.replace(claim, spec={**claim.spec, "storageClassName": "gold"})
 
 
 async def test_a_claim_that_ends_after_it_was_read_has_its_room_left_to_it():
