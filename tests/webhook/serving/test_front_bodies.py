@@ -204,7 +204,7 @@ async def test_who_loses_a_second_share_while_it_ends_harms_nobody(rounds_later:
         return_exceptions=True,
     )
 
-    assert found[:2] == [None, None]
+    assert [*found[:2]] == [None, None]
     assert isinstance(found[2], TimeoutError)
 
 
