@@ -9,6 +9,7 @@ names in its plugin registry.
 import asyncio
 import os
 import stat
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -61,8 +62,7 @@ class Endpoint:
                 INVALID_REQUEST, the path is too long, or its directory cannot be written.
         """
         await self._refuse_other_files()
-        # In their containers all plugins are process 1, and they share the kubelet's registry.
-        hidden = self.path.with_name(f".{self.path.name}.{os.getpid()}")
+        hidden = self.path.with_name(_hidden_name(self.path.name))
         if len(os.fsencode(hidden)) > _MOST_BYTES:
             raise NodeError(
                 Reason.INVALID_REQUEST,
@@ -167,3 +167,12 @@ def _mode(path: Path) -> int | None:
         return path.lstat().st_mode
     except OSError:
         return None
+
+
+def _hidden_name(name: str) -> str:
+    """A short name of our own beside a socket: the kubelet's directory may be a long one.
+
+    In their containers all plugins are process 1, and those of two drivers share the kubelet's
+    registry.
+    """
+    return f".{zlib.crc32(name.encode()) ^ os.getpid():x}"

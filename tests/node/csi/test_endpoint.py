@@ -1,7 +1,6 @@
 """The socket file: left over, taken, gone, wiped; over real unix sockets."""
 
 import asyncio
-import os
 import shutil
 import socket
 from collections.abc import AsyncIterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from provisioner.model.errors import NodeError, Reason
-from provisioner.node.csi.endpoint import Endpoint
+from provisioner.node.csi.endpoint import Endpoint, _hidden_name
 from provisioner.node.csi.registration import Identity
 from provisioner.node.csi.server import service
 from provisioner.node.metrics.counters import NodeMetrics
@@ -71,7 +70,7 @@ async def test_a_socket_file_left_over_is_replaced(path: Path):
 
 
 async def test_a_hidden_file_left_over_is_replaced_too(path: Path):
-    left_over(path.with_name(f".{path.name}.{os.getpid()}"))
+    left_over(path.with_name(_hidden_name(path.name)))
 
     async with opened(path):
         assert [p.name for p in path.parent.iterdir()] == ["csi.sock"]
@@ -153,3 +152,10 @@ async def test_the_end_of_an_old_one_leaves_the_new_ones_file(path: Path):
         await first.close(0.0)
 
         assert await name_at(path) == "the.second"
+
+
+def test_a_hidden_name_is_short_and_each_driver_has_its_own():
+    names = {_hidden_name(f"{driver}-reg.sock") for driver in ("ebs.csi.aws.com", "other.example")}
+
+    assert len(names) == 2
+    assert all(len(each) <= 9 for each in names)
