@@ -15,7 +15,7 @@ from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import kills
 from provisioner.sandbox.real_node.cycle_report import PARTS, Report
 from provisioner.sandbox.real_node.disks import Torn
-from provisioner.sandbox.real_node.kills import Kill, explain
+from provisioner.sandbox.real_node.kills import Kill, cut_off, explain
 from provisioner.sandbox.real_node.node import KUBELET
 
 if TYPE_CHECKING:
@@ -64,6 +64,23 @@ def test_a_kubelet_that_says_that_it_uses_the_volume_has_not_forgotten_it() -> N
 )
 def test_what_a_pod_or_a_program_has_is_no_forgotten_stage(holders: tuple[str, ...]) -> None:
     assert not explain(replace(TORN, holders=holders), 10.0, [KILL], OTHERS)
+
+
+@pytest.mark.parametrize(
+    ("at_s", "instance_id", "is_explained"),
+    [
+        (11.0, "i-1", True),
+        (13.5, "i-1", True),
+        (9.0, "i-1", False),
+        (19.0, "i-1", False),
+        (11.0, "i-2", False),
+    ],
+    ids=["just before", "it went on", "long before", "long after", "another node's"],
+)
+def test_a_kubelet_that_is_killed_while_a_volume_is_unstaged_leaves_its_record(
+    at_s: float, instance_id: str, *, is_explained: bool
+) -> None:
+    assert cut_off([("vol-1", at_s)], instance_id, [KILL]) == ({"vol-1"} if is_explained else set())
 
 
 def test_more_than_killed_kubelets_explain_is_not_well_and_told() -> None:

@@ -22,8 +22,8 @@ from provisioner.sandbox.real_node import traces
 from provisioner.sandbox.real_node.cycle_report import Report
 from provisioner.sandbox.real_node.file_pods import KnownFile, checking_pod, told
 from provisioner.sandbox.real_node.image import POD_IMAGE
-from provisioner.sandbox.real_node.kills import Kills, explain
-from provisioner.sandbox.real_node.node import PLUGIN
+from provisioner.sandbox.real_node.kills import Kills, cut_off, explain
+from provisioner.sandbox.real_node.node import PLUGIN, RealNode
 from provisioner.sandbox.up import Sandbox
 
 Json = dict[str, Any]
@@ -128,9 +128,16 @@ class Cycles:
         named = {each.volume_id: each.persistent_volume for each in every}
         for node in self._nodes:  # some were unmounted before they were detached
             self._forgotten |= traces.forgotten_by_kubelet(node.log(PLUGIN))
+            self._forgotten |= self._cut_off(node)
         roots = {each.name: each.root for each in self._nodes}
         report.left = await traces.left(disks, roots, named, self._forgotten)
         return report
+
+    def _cut_off(self, node: RealNode) -> set[str]:
+        """Volumes whose record a kubelet has not removed, as it was killed just then."""
+        since_s = time.time() - time.monotonic()
+        found = [(each, at_s - since_s) for each, at_s in traces.unstaged(node.log(PLUGIN))]
+        return cut_off(found, node.instance.instance_id, self._kills.of_kubelets)
 
     # -- one volume
 

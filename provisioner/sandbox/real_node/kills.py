@@ -18,6 +18,10 @@ from provisioner.sandbox.real_node.node import KUBELET, PLUGIN, RealNode
 from provisioner.sandbox.up import Sandbox
 
 _PAUSE_S = (0.2, 2.0)
+_REMOVES_WITHIN_S: Final = 2.0
+"""How long a kubelet may take from the answer to its record's end, on a busy machine."""
+_UNSTAGES_WITHIN_S: Final = 5.0
+"""How long the node plugin may go on with what a kubelet had asked for before it was killed."""
 _LOOK_EVERY_S: Final = 0.005
 """A mkfs of a small volume takes some hundredths of a second."""
 
@@ -53,6 +57,30 @@ def explain(torn: Torn, since_s: float, kills: Iterable[Kill], in_use: Collectio
         and kill.began_s <= torn.at_s
         for kill in kills
     )
+
+
+def cut_off(
+    unstaged: Iterable[tuple[str, float]], instance_id: str, kills: Iterable[Kill]
+) -> set[str]:
+    """Return the volumes that were unmounted for a kubelet which was killed before it took note.
+
+    It removes its record of a volume when the node plugin has answered. One that is killed before
+    never looks at the record again: it looks for volumes of pods only.
+
+    Args:
+        unstaged: ids, and when they were unmounted, of ``time.monotonic()``.
+        instance_id: of the node.
+        kills: of all kubelets.
+    """
+    mine = [each for each in kills if each.instance_id == instance_id]
+    return {
+        volume_id
+        for volume_id, at_s in unstaged
+        if any(
+            each.began_s - _REMOVES_WITHIN_S <= at_s <= each.ended_s + _UNSTAGES_WITHIN_S
+            for each in mine
+        )
+    }
 
 
 class Kills:

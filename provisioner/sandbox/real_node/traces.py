@@ -7,6 +7,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +28,10 @@ _RECORD: Final = "vol_data.json"
 
 _FORGOTTEN: Final = "unmounting a volume that the kubelet does not know any more"
 """What ``provisioner.node.mounting.leaked_mounts`` says."""
+
+
+_UNSTAGED: Final = '"event": "unstaged"'
+"""What ``provisioner.node.mounting.stage`` says."""
 
 
 def file_system_identity(content: Path, file_system: str) -> str:
@@ -98,6 +103,22 @@ def forgotten_by_kubelet(log: Path) -> set[str]:
         return {json.loads(line)["volume"] for line in lines if _FORGOTTEN in line}
 
 
+def unstaged(log: Path) -> list[tuple[str, float]]:
+    """Return which volumes a node plugin has unmounted for its kubelet, and when.
+
+    Args:
+        log: of the plugin, in JSON.
+
+    Returns:
+        Ids, and seconds since the epoch.
+    """
+    with log.open() as lines:
+        said = [json.loads(line) for line in lines if _UNSTAGED in line]
+    return [
+        (each["volume"], datetime.fromisoformat(each["timestamp"]).timestamp()) for each in said
+    ]
+
+
 def _digest(volume_id: str) -> str:
     return hashlib.sha256(volume_id.encode()).hexdigest()
 
@@ -110,7 +131,7 @@ def left_on(
     Args:
         root: ``/proc/<process of it>/root``.
         names: parts of what is looked for.
-        records: names of folders that may be left with kubelet's record in them, and nothing else.
+        records: names of folders that may be left with kubelet's record in them, or with nothing.
     """
     by_id = root / "dev" / "disk" / "by-id"
     links = [f"link {each.name}" for each in by_id.glob("*") if _bears(each.name, names)]
@@ -130,7 +151,8 @@ def left_on(
 
 
 def _is_record(folder: Path) -> bool:
-    return [each.name for each in folder.iterdir()] == [_RECORD]
+    # Empty: the kubelet was killed between the record's end and that of its folder.
+    return {each.name for each in folder.iterdir()} <= {_RECORD}
 
 
 def _bears(text: str, names: AbstractSet[str]) -> bool:
