@@ -25,7 +25,7 @@ PER_NODE = 24  # an m5.large takes 27 with its root volume and its network inter
 _ROOT = Path(__file__).parents[2]
 _READY_S = 300.0  # a hundred thousand objects on a busy machine
 _LOOK_S = 0.05
-_QUIET_S = 60.0
+_QUIET_S = 300.0  # a webhook asks EC2 about each of 100,000 volumes first
 _QUIET_CPU = 0.03  # of a core
 
 
