@@ -141,20 +141,26 @@ async def test_a_claim(*, claim: Claim, found: PersistentVolume | None, is_exami
     assert keys(modifier.queue) == ([UID] if is_examined else [])
 
 
-def of_gold(*, current: str) -> tuple[Claim, ClaimState]:
-    """A bound claim that requests this class, and what a process that looks at it knows."""
-    claim = a_bound_claim(current_volume_attributes_class_name=current)
+def with_gold() -> tuple[CurrentCaches, Modifier, Claim]:
+    """A bound claim that has what this class says."""
+    caches = CurrentCaches()
+    claim = a_bound_claim(current_volume_attributes_class_name="gold")
     spec = msgspec.structs.replace(claim.spec, volume_attributes_class_name="gold")
     claim = msgspec.structs.replace(claim, spec=spec)
-    return claim, ClaimState.of(claim)
+    caches.claims._store.apply(claim)
+    caches.persistent_volumes._store.apply(a_persistent_volume())
+    return caches, flow(Modifier, caches), claim
+
+
+def looking_at_gold() -> tuple[CurrentCaches, Modifier]:
+    """The same, and it is being looked at."""
+    caches, modifier, claim = with_gold()
+    modifier._states[UID] = ClaimState.of(claim)
+    return caches, modifier
 
 
 async def test_a_claim_that_nobody_looks_at_is_not_examined_when_its_class_is_there() -> None:
-    caches = CurrentCaches()
-    claim, _ = of_gold(current="gold")
-    caches.claims._store.apply(claim)
-    caches.persistent_volumes._store.apply(a_persistent_volume())
-    modifier = flow(Modifier, caches)
+    caches, modifier, _ = with_gold()
 
     caches.attributes_classes._store.apply(GOLD)
 
@@ -162,13 +168,10 @@ async def test_a_claim_that_nobody_looks_at_is_not_examined_when_its_class_is_th
 
 
 async def test_a_claim_is_not_examined_when_its_class_gets_a_label() -> None:
-    caches = CurrentCaches()
-    claim, state = of_gold(current="gold")
-    caches.claims._store.apply(claim)
-    caches.persistent_volumes._store.apply(a_persistent_volume())
+    caches, modifier = looking_at_gold()
     caches.attributes_classes._store.apply(GOLD)
-    modifier = flow(Modifier, caches)
-    modifier._states[UID] = state
+    modifier.queue._ready.clear()
+    modifier.queue._entries.clear()
 
     labelled = msgspec.structs.replace(GOLD.metadata, resource_version="9", labels={"a": "b"})
     caches.attributes_classes._store.apply(msgspec.structs.replace(GOLD, metadata=labelled))
@@ -177,12 +180,7 @@ async def test_a_claim_is_not_examined_when_its_class_gets_a_label() -> None:
 
 
 async def test_a_claim_that_is_being_looked_at_is_examined_when_its_class_is_there() -> None:
-    caches = CurrentCaches()
-    claim, state = of_gold(current="gold")
-    caches.claims._store.apply(claim)
-    caches.persistent_volumes._store.apply(a_persistent_volume())
-    modifier = flow(Modifier, caches)
-    modifier._states[UID] = state
+    caches, modifier = looking_at_gold()
 
     caches.attributes_classes._store.apply(GOLD)
 

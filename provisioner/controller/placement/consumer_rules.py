@@ -211,4 +211,4 @@ def why_no_place(consumers: Consumers, but: Collection[Place]) -> str:
         reason = next(found, None) if place not in but else None
         if reason is not None:
             reasons[place] = f"{place.outpost_arn or place.zone}: {reason}"
-    return "; ".join(reasons.values()) or ("no other allowed zone has a node with the driver")
+    return "; ".join(reasons.values()) or "no other allowed zone has a node with the driver"
