@@ -2,9 +2,6 @@
 
 import os
 import platform
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -35,16 +32,6 @@ def memory_mib(pid: int | str = "self") -> tuple[float, float]:
         if name in {"VmRSS", "VmHWM"}
     }
     return kib["VmRSS"] / 1024, kib["VmHWM"] / 1024
-
-
-@contextmanager
-def held_still(pid: int) -> Iterator[None]:
-    """A process gets no CPU meanwhile."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def machine() -> str:

@@ -43,6 +43,7 @@ from tests.bench.webhook_measure import Answered
 from tests.bench.webhook_reviews import Reviews
 from tests.bench.webhook_world import serving
 from tests.bench.world import CLUSTER, PER_NODE, REGION, ZONES, World, own_account, world
+from tests.held_still import held_still
 
 _ROOT = Path(__file__).parents[2]
 _CONTROLLERS = (
@@ -312,7 +313,7 @@ class _Crowd:
             async with self._stage("the same replica, asked 500 times a second") as stage:
                 stage.has_passes = False
                 self.answered = await webhook_measure.answered_by(served, self._reviews)
-            with processes.held_still(manager.pid):
+            with held_still(manager.pid):
                 beside_none = await webhook_measure.answered_by(served, self._reviews)
             self.answered += [
                 replace(each, arrivals=f"{each.arrivals}, controller manager held still")

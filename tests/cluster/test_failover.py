@@ -6,8 +6,6 @@ told at the same time.
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -20,6 +18,7 @@ from tests.cluster.refusals import look_again, refuse
 from tests.cluster.stubborn import NAME as SCHEDULER
 from tests.cluster.stubborn import stubborn_scheduler
 from tests.cluster.together import Stories, Together
+from tests.held_still import held_still
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()
@@ -187,13 +186,10 @@ async def test_a_pod_that_names_its_node_gets_its_volume_there(cluster: Cluster,
     async with a_place(cluster) as place:
         claim = await place.claim(await place.storage_class(waits=True))
         kubelets = cluster.sandbox.crew.parts["kwok"].process.pid
-        os.killpg(kubelets, signal.SIGSTOP)
-        try:
+        with held_still(kubelets):
             node = cluster.instance(B, 1).private_dns_name
             await place.pod(claim, nodeName=node)
             pv = await place.bound()
-        finally:
-            os.killpg(kubelets, signal.SIGCONT)
 
         assert await zone_of(place, pv) == B
         found = await place.api.get(f"{place.claims}/data")
