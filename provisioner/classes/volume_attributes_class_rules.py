@@ -8,6 +8,7 @@ Source: aws-ebs-csi-driver v1.64 pkg/driver/controller_modify_volume.go and docs
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 from provisioner.classes import storage_class_rules
@@ -94,8 +95,12 @@ def of_annotations(annotations: Mapping[str, str], driver: str) -> Attributes | 
 
 def legacy(annotations: Mapping[str, str], driver: str) -> dict[str, str]:
     """The annotations that ask for a change, by their names without the driver's."""
-    named = {name: annotations.get(f"{driver}/{name}") for name in LEGACY}
-    return {name: text for name, text in named.items() if text}
+    return {name: text for name, key in _keys(driver) if (text := annotations.get(key))}
+
+
+@cache
+def _keys(driver: str) -> tuple[tuple[str, str], ...]:
+    return tuple((name, f"{driver}/{name}") for name in LEGACY)
 
 
 LEGACY = ("volumeType", "iops", "throughput")

@@ -51,13 +51,8 @@ class Index:
 
     def keys(self, value: str) -> Sequence[str]:
         """The objects with a value, oldest first."""
-        match self._keys.get(value):
-            case None:
-                return ()
-            case str(key):
-                return (key,)
-            case many:
-                return tuple(many)
+        found = self._keys.get(value, ())
+        return (found,) if isinstance(found, str) else tuple(found)
 
 
 class Store(Generic[T]):
