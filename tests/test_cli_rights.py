@@ -59,6 +59,14 @@ def test_nothing_may_be_changed():
     assert {verb for rule in rules() for verb in rule["verbs"]} <= {"get", "list"}
 
 
+def test_no_namespace_may_be_read_but_the_one_that_tells_clusters_apart():
+    of_namespaces = [rule for rule in rules() if "namespaces" in rule["resources"]]
+
+    assert [(rule["resourceNames"], rule["verbs"]) for rule in of_namespaces] == [
+        (["kube-system"], ["get"])
+    ]
+
+
 def test_the_kubelets_are_a_right_of_their_own():
     """Who has it may run commands in pods; tests/cluster/test_real_node_stories.py uses both."""
     kubelets = {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]}

@@ -17,7 +17,14 @@ import msgspec
 
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.orphans.look import Seen, account_of, cluster_side, ec2_of, look
+from provisioner.inspect.orphans.look import (
+    Seen,
+    account_of,
+    cluster_side,
+    cluster_uid_of,
+    ec2_of,
+    look,
+)
 from provisioner.inspect.orphans.orphan_plan_rules import (
     Delete,
     Gone,
@@ -97,7 +104,8 @@ async def fresh(readers: Readers, plan: Plan) -> Seen:
     Raises:
         StorageError: something could not be read, or the cluster is alive, or the one asked.
     """
-    why = wrong_place(plan, await account_of(readers), readers.cloud.region)
+    account, cluster_uid = await asyncio.gather(account_of(readers), cluster_uid_of(readers))
+    why = wrong_place(plan, account, readers.cloud.region, cluster_uid)
     if why:
         raise StorageError(Reason.WRONG_CLOUD, why)
     side = await cluster_side(readers)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shlex
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,8 +13,16 @@ import msgspec
 from provisioner import options
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
 from provisioner.inspect.orphans import apply, orphan_plan_rules
-from provisioner.inspect.orphans.look import Seen, account_of, cluster_side, look, own_cluster_ids
+from provisioner.inspect.orphans.look import (
+    Seen,
+    account_of,
+    cluster_side,
+    cluster_uid_of,
+    look,
+    own_cluster_ids,
+)
 from provisioner.inspect.orphans.orphan_plan_rules import Plan, Planned, claim_of, summary
+from provisioner.inspect.reading.kubeconfig import path_of_environment
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import NOTHING, table
 from provisioner.model import tags
@@ -80,12 +89,12 @@ def orphans(
         tags.check_cluster_id(cluster_id)
     except ValueError as error:
         raise click.BadParameter(printable(str(error)), param_hint="'--cluster-id'") from error
-    carry_out(_list(target, cluster_id, plan_path, output, min_age_s=min_age))
+    if plan_path is not None:
+        carry_out(_make_plan(target, cluster_id, plan_path, min_age_s=min_age))
+    carry_out(_list(target, cluster_id, output, min_age_s=min_age))
 
 
-async def _list(
-    target: Target, cluster_id: str, plan_path: Path | None, output: str, *, min_age_s: float
-) -> int:
+async def _list(target: Target, cluster_id: str, output: str, *, min_age_s: float) -> int:
     async with reading(target) as readers:
         async with screen.progress("looking for orphans"):
             side = await cluster_side(readers)
@@ -93,17 +102,24 @@ async def _list(
             if not ids:
                 raise StorageError(Reason.OBJECT_NOT_FOUND, _NO_ID)
             seen = [await look(readers, side, each, min_age_s=min_age_s) for each in ids]
-            account = await account_of(readers) if plan_path is not None else ""
         region = readers.cloud.region
-    plans = [
-        orphan_plan_rules.plan(each.volumes, each.around, region=region, account=account)
-        for each in seen
-    ]
-    if plan_path is not None:
-        return _write(plan_path, plans[0], seen[0])
+    plans = [orphan_plan_rules.plan(each.volumes, each.around, region=region) for each in seen]
     screen.show(_shown(plans, output))
     screen.warn(_kept_lines(seen))
     return 0
+
+
+async def _make_plan(target: Target, cluster_id: str, path: Path, *, min_age_s: float) -> int:
+    async with reading(target) as readers:
+        async with screen.progress("looking for orphans"):
+            side = await cluster_side(readers)
+            seen = await look(readers, side, cluster_id, min_age_s=min_age_s)
+            account, uid = await asyncio.gather(account_of(readers), cluster_uid_of(readers))
+        region = readers.cloud.region
+    planned = orphan_plan_rules.plan(
+        seen.volumes, seen.around, region=region, account=account, cluster_uid=uid
+    )
+    return _write(target, path, planned, seen)
 
 
 def _shown(plans: list[Plan], output: str) -> list[str]:
@@ -144,7 +160,7 @@ def _kind_of(why: str) -> str:
     return "it is attached" if why.startswith("it is attached") else why
 
 
-def _write(path: Path, planned: Plan, seen: Seen) -> int:
+def _write(target: Target, path: Path, planned: Plan, seen: Seen) -> int:
     signs = orphan_plan_rules.signs_of_life(seen.volumes, seen.around)
     if signs:
         raise StorageError(
@@ -160,8 +176,22 @@ def _write(path: Path, planned: Plan, seen: Seen) -> int:
     except OSError as error:
         raise ValueError(f"cannot write {path}: {error.strerror}") from error
     screen.show([f"{summary(planned.volumes)} of cluster {planned.cluster_id}: see {path}"])
-    screen.show([f"After you have looked at it: kubectl ebs orphans --apply {path}"])
+    screen.show([f"After you have looked at it: {_apply_command(target, path)}"])
     return 0
+
+
+def _apply_command(target: Target, path: Path) -> str:
+    """What applies a plan to the same cluster and Region, as the same user."""
+    other = target.impersonate
+    is_usual = target.kubeconfig == path_of_environment(None)
+    flags = [
+        ("--kubeconfig", None if is_usual else target.kubeconfig),
+        *(("--context", target.context), ("--region", target.region), ("--as", other.user)),
+        *(("--as-group", each) for each in other.groups),
+        ("--as-uid", other.uid),
+    ]
+    given = [word for flag, value in flags if value for word in (flag, value)]
+    return shlex.join(["kubectl", "ebs", "orphans", "--apply", str(path), *given])
 
 
 def _read(path: Path) -> Plan:

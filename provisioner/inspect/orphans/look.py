@@ -15,6 +15,7 @@ from provisioner.inspect.reading import controller_rules
 from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controllers import cluster_id_of
+from provisioner.inspect.reading.kinds import NAMESPACES
 from provisioner.inspect.reading.setup_kinds import DEPLOYMENTS
 from provisioner.kube.resources import LABELLED_CLAIMS, PERSISTENT_VOLUMES
 from provisioner.model import tags
@@ -23,6 +24,7 @@ from provisioner.model.names import CLUSTER_PREFIX
 from provisioner.model.volume import Instance, Volume
 
 MIN_AGE_S = 3_600.0
+_UID_OF = "kube-system"  # the namespace that lives as long as its cluster
 # Of a cluster that dies: those that are on their way out count as dead.
 _RUNNING = ("pending", "running", "stopping", "stopped")
 
@@ -70,6 +72,19 @@ async def account_of(readers: Readers) -> str:
         except StorageError as error:
             raise StorageError(error.reason, f"sts GetCallerIdentity: {error.message}") from error
     return str(answer["Account"])
+
+
+async def cluster_uid_of(readers: Readers) -> str:
+    """What tells the cluster that is asked from others: the UID of its namespace kube-system.
+
+    Raises:
+        StorageError: it cannot be read.
+    """
+    try:
+        return (await readers.cluster.client.get(NAMESPACES, _UID_OF)).uid
+    except StorageError as error:
+        what = "a plan is for one cluster, and it cannot be told which one is asked"
+        raise StorageError(error.reason, f"{what}: {error.message}") from error
 
 
 async def cluster_side(readers: Readers) -> ClusterSide:

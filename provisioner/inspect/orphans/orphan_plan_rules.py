@@ -30,7 +30,7 @@ from provisioner.model.volume import Volume, VolumeState
 # Tags whose value is a cluster's id: aws-ebs-csi-driver's, and that of the in-tree driver.
 CLUSTER_TAGS = (CLUSTER_NAME, LEGACY_CLUSTER)
 KIND = "OrphanPlan"
-VERSION = 1
+VERSION = 2
 _GONE = (VolumeState.DELETING, VolumeState.DELETED)
 
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -49,16 +49,30 @@ class Planned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``--plan`` writes and ``--apply`` reads."""
+    """What ``--plan`` writes and ``--apply`` reads.
+
+    Attributes:
+        cluster_id: the dead cluster.
+        asked_cluster_uid: of the namespace kube-system of the cluster whose PersistentVolumes spare
+            volumes: beside another one, a volume that it uses by now would look like an orphan.
+    """
 
     kind: str
     version: int
     cluster_id: str
+    asked_cluster_uid: str
     account: str
     region: str
     made_at: Moment
     min_age_s: float
     volumes: tuple[Planned, ...]
+
+
+class _Heading(msgspec.Struct, frozen=True):
+    """What tells the version of a plan, whatever else it has."""
+
+    kind: str = ""
+    version: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,34 +175,52 @@ def signs_of_life(volumes: Iterable[Volume], around: Surroundings) -> list[str]:
 
 
 def plan(
-    volumes: Iterable[Volume], around: Surroundings, *, region: str, account: str = ""
+    volumes: Iterable[Volume],
+    around: Surroundings,
+    *,
+    region: str,
+    account: str = "",
+    cluster_uid: str = "",
 ) -> Plan:
-    """The plan that deletes all orphans among these volumes; "" for an account that is unknown."""
-    why = (
-        f"it is of cluster {around.cluster_id}, it is attached to nothing, and no PersistentVolume "
-        "and no claim is known for it"
-    )
+    """The plan that deletes all orphans among these volumes.
+
+    Args:
+        volumes: of the cluster id.
+        around: what they are compared with.
+        region: of EC2.
+        account: "" for a list that nobody applies.
+        cluster_uid: of the cluster that is asked; "" as well.
+    """
     return Plan(
         kind=KIND,
         version=VERSION,
         cluster_id=around.cluster_id,
+        asked_cluster_uid=cluster_uid,
         account=account,
         region=region,
         made_at=around.now,
         min_age_s=around.min_age.total_seconds(),
         volumes=tuple(
-            Planned(
-                volume_id=each.volume_id,
-                zone=each.zone,
-                volume_type=each.volume_type,
-                size_gib=each.size_gib,
-                created_at=each.created_at or around.now,
-                tags=dict(each.tags),
-                why=f"{why}{_made_for(each)}",
-            )
+            _planned(each, around)
             for each in sorted(volumes, key=lambda each: each.volume_id)
             if not why_kept(each, around)
         ),
+    )
+
+
+def _planned(orphan: Volume, around: Surroundings) -> Planned:
+    why = (
+        f"it is of cluster {around.cluster_id}, it is attached to nothing, and no PersistentVolume "
+        "and no claim is known for it"
+    )
+    return Planned(
+        volume_id=orphan.volume_id,
+        zone=orphan.zone,
+        volume_type=orphan.volume_type,
+        size_gib=orphan.size_gib,
+        created_at=orphan.created_at or around.now,
+        tags=dict(orphan.tags),
+        why=f"{why}{_made_for(orphan)}",
     )
 
 
@@ -209,11 +241,12 @@ def read_plan(text: bytes) -> Plan:
         ValueError: one sentence: the file is no plan, or one of another version.
     """
     try:
+        heading = msgspec.json.decode(text, type=_Heading)
+        if (heading.kind, heading.version) != (KIND, VERSION):
+            raise ValueError(f"it is no plan of version {VERSION}: make it again with --plan")
         found = msgspec.json.decode(text, type=Plan)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"it is no plan of kubectl ebs orphans: {error}") from error
-    if (found.kind, found.version) != (KIND, VERSION):
-        raise ValueError(f"it is no plan of version {VERSION}: make it again with --plan")
     ids = [each.volume_id for each in found.volumes]
     wrong = next((each for each in ids if not is_volume_id(each)), None)
     if wrong is not None:
@@ -223,7 +256,7 @@ def read_plan(text: bytes) -> Plan:
     tags.check_cluster_id(found.cluster_id)
     if not 0 < found.min_age_s < float("inf"):
         raise ValueError("its min_age_s is no number of seconds above zero")
-    if not (found.cluster_id and found.account and found.region):
+    if not (found.cluster_id and found.asked_cluster_uid and found.account and found.region):
         raise ValueError("it names no cluster, no account or no region")
     return found
 
@@ -273,10 +306,11 @@ def verdict(planned: Planned, volume: Volume | None, around: Surroundings) -> Ve
     return Kept(why) if why else Delete()
 
 
-def wrong_place(planned: Plan, account: str, region: str) -> str:
-    """Why a plan is not for the account and Region that are asked; "" if it is.
+def wrong_place(planned: Plan, account: str, region: str, cluster_uid: str) -> str:
+    """Why a plan is not for the account, the Region and the cluster that are asked; "" if it is.
 
-    There, none of its volumes exists: they would all seem to be gone.
+    In another account or Region, none of its volumes exists: they would all seem to be gone. In
+    another cluster, no PersistentVolume spares those that somebody uses by now.
     """
     if planned.region != region:
         return (
@@ -285,6 +319,11 @@ def wrong_place(planned: Plan, account: str, region: str) -> str:
         )
     if planned.account != account:
         return f"the plan is for account {planned.account}, but these credentials are of {account}"
+    if planned.asked_cluster_uid != cluster_uid:
+        return (
+            "the plan was made beside another cluster, whose PersistentVolumes spare volumes: give "
+            "the same --kubeconfig and --context as with --plan, or make a plan beside this one"
+        )
     return ""
 
 

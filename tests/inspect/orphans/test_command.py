@@ -1,4 +1,4 @@
-"""``kubectl ebs orphans --apply``, interrupted."""
+"""``kubectl ebs orphans``: the line that applies a plan, and where a plan is refused or ends."""
 
 from __future__ import annotations
 
@@ -6,12 +6,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from provisioner.inspect.command_line import Target
 from provisioner.inspect.orphans import apply, command
-from tests.inspect.orphans.test_orphan_plan_rules import planned
+from provisioner.inspect.orphans.look import Seen
+from provisioner.kube.impersonation_rules import Impersonation
+from provisioner.model.errors import KubeError, Reason, StorageError
+from provisioner.model.meta import KubeObject, ObjectMeta
+from tests.inspect.orphans.test_orphan_plan_rules import ACCOUNT, AROUND, ORPHAN, planned
 
 
 async def test_who_interrupts_a_deletion_is_told_where_it_stands(
@@ -39,3 +45,67 @@ async def test_who_interrupts_a_deletion_is_told_where_it_stands(
         f"interrupted: {tmp_path}/plan.outcome has what was deleted until then; run it again for "
         "the rest\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("target", "flags"),
+    [
+        (Target(None, None, "shop", "ebs.csi.aws.com", None), ""),
+        (
+            Target(
+                *("of b", "b", "", "ebs.csi.aws.com", "eu-west-1"),
+                impersonate=Impersonation("ann", "7", ("sre",)),
+            ),
+            " --kubeconfig 'of b' --context b --region eu-west-1 --as ann --as-group sre --as-uid 7",
+        ),
+    ],
+)
+def test_a_plan_is_applied_by_a_line_that_names_the_same_cluster(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    target: Target,
+    flags: str,
+):
+    monkeypatch.setattr(command, "path_of_environment", lambda _: None)
+    path = tmp_path / "what is left"
+
+    command._write(target, path, planned(), Seen([ORPHAN], AROUND))
+
+    line = f"After you have looked at it: kubectl ebs orphans --apply '{path}'{flags}"
+    assert capsys.readouterr().out.splitlines()[-1] == line
+
+
+def beside(monkeypatch: pytest.MonkeyPatch, uid: str | KubeError) -> Any:
+    """Readers of a cluster with this UID, or which does not tell it; nothing else can be asked."""
+
+    async def account(_: object) -> str:
+        return ACCOUNT
+
+    async def get(*_: object) -> KubeObject:
+        if isinstance(uid, KubeError):
+            raise uid
+        return KubeObject(metadata=ObjectMeta(uid=uid))
+
+    monkeypatch.setattr(apply, "account_of", account)
+    return SimpleNamespace(
+        cluster=SimpleNamespace(client=SimpleNamespace(get=get)),
+        cloud=SimpleNamespace(region="us-east-1"),
+    )
+
+
+async def test_nothing_is_deleted_beside_another_cluster_than_that_of_the_plan(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Its PersistentVolumes do not spare what the other one uses by now."""
+    with pytest.raises(StorageError, match=r"beside another cluster, .* --context"):
+        await apply.fresh(beside(monkeypatch, "another"), planned())
+
+
+async def test_nothing_is_deleted_where_the_cluster_cannot_be_told(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    forbidden = KubeError(Reason.FORBIDDEN, "cannot get namespaces kube-system: ann may not")
+
+    with pytest.raises(StorageError, match=r"cannot be told which one is asked: .* ann may not"):
+        await apply.fresh(beside(monkeypatch, forbidden), planned())

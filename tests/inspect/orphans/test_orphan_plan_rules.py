@@ -34,6 +34,7 @@ from tests.builders import INSTANCE, UID, VOLUME, ZONE
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 DEAD = "old"
 ACCOUNT = "111122223333"
+HERE = "0b1c"
 TAGS = {
     f"kubernetes.io/cluster/{DEAD}": "owned",
     "ebs.csi.aws.com/cluster-name": DEAD,
@@ -54,7 +55,7 @@ ATTACHED = (InstanceAttachment(INSTANCE, "/dev/sdf", AttachmentState.ATTACHED),)
 
 
 def planned() -> Plan:
-    return plan([ORPHAN], AROUND, region="us-east-1", account=ACCOUNT)
+    return plan([ORPHAN], AROUND, region="us-east-1", account=ACCOUNT, cluster_uid=HERE)
 
 
 def test_a_detached_volume_of_a_claim_that_nothing_names_is_an_orphan():
@@ -156,6 +157,7 @@ def test_a_plan_names_only_orphans_and_is_read_as_it_was_written(
         around,
         region="eu-west-1",
         account=ACCOUNT,
+        cluster_uid=HERE,
     )
 
     assert read_plan(text_of(made)) == made
@@ -191,9 +193,11 @@ def test_a_dead_cluster_shows_no_sign_of_life():
         (b"\xff", "no plan"),
         (b"[]", "no plan"),
         (b"[" * 100_000, "no plan"),
-        (text_of(msgspec.structs.replace(planned(), version=2)), "version"),
+        (text_of(msgspec.structs.replace(planned(), version=1)), "version"),
+        (b'{"kind": "OrphanPlan", "version": 1, "cluster_id": "old"}', "again with --plan"),
         (text_of(msgspec.structs.replace(planned(), kind="List")), "version"),
         (text_of(msgspec.structs.replace(planned(), cluster_id="")), "no cluster"),
+        (text_of(msgspec.structs.replace(planned(), asked_cluster_uid="")), "no cluster"),
         (text_of(msgspec.structs.replace(planned(), account="")), "no account"),
         (text_of(msgspec.structs.replace(planned(), cluster_id="a*")), "characters"),
         (text_of(msgspec.structs.replace(planned(), volumes=planned().volumes * 2)), "twice"),
@@ -208,16 +212,19 @@ def test_what_is_no_plan_is_refused_in_a_sentence(text: bytes, why: str):
 
 
 @pytest.mark.parametrize(
-    ("account", "region", "why"),
+    ("account", "region", "cluster_uid", "why"),
     [
-        (ACCOUNT, "us-east-1", ""),
-        ("444455556666", "us-east-1", f"account {ACCOUNT}, but these credentials are of 4444"),
-        (ACCOUNT, "us-west-2", "region us-east-1, but us-west-2"),
-        (ACCOUNT, "", "none is asked: give --region us-east-1"),
+        (ACCOUNT, "us-east-1", HERE, ""),
+        ("444455556666", "us-east-1", HERE, f"account {ACCOUNT}, but these credentials are of 444"),
+        (ACCOUNT, "us-west-2", HERE, "region us-east-1, but us-west-2"),
+        (ACCOUNT, "", HERE, "none is asked: give --region us-east-1"),
+        (ACCOUNT, "us-east-1", "9f9f", "beside another cluster"),
     ],
 )
-def test_a_plan_is_for_one_account_and_one_region(account: str, region: str, why: str):
-    found = wrong_place(planned(), account, region)
+def test_a_plan_is_for_one_account_one_region_and_beside_one_cluster(
+    account: str, region: str, cluster_uid: str, why: str
+):
+    found = wrong_place(planned(), account, region, cluster_uid)
 
     assert why in found
     assert bool(found) == bool(why)
