@@ -12,7 +12,7 @@ from provisioner.inspect.cost.cost_rules import Item, Owner
 from provisioner.inspect.df.usage import usage_by_claim
 from provisioner.inspect.df.usage_rules import Usage
 from provisioner.inspect.orphans import orphan_plan_rules
-from provisioner.inspect.orphans.look import cluster_side, look, own_cluster_ids
+from provisioner.inspect.orphans.look import Own, cluster_side, look_at_own
 from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.kube.resources import LABELLED_CLAIMS, PERSISTENT_VOLUMES, SNAPSHOT_CONTENTS
 from provisioner.model import tags
@@ -127,19 +127,31 @@ async def _tagged(readers: Readers) -> _Tagged:
         return _Tagged()
     try:
         side = await cluster_side(readers)
-        ids = await own_cluster_ids(readers, side)
-        seen = await asyncio.gather(*(look(readers, side, each) for each in ids))
+        own = await look_at_own(readers, side)
     except StorageError as error:
         readers.cloud.gaps.append(Gap.of(AWS, "orphans", error))
         return _Tagged()
-    volumes = [volume for each in seen for volume in each.volumes]
+    volumes = [volume for each in own.seen for volume in each.volumes]
     orphans = [
         volume
-        for each in seen
+        for each in own.seen
         for volume in each.volumes
         if not orphan_plan_rules.why_kept(volume, each.around)
     ]
-    return _Tagged(ids, volumes, orphans, () if ids else (NO_CLUSTER_ID,))
+    ids = [each.around.cluster_id for each in own.seen]
+    return _Tagged(ids, volumes, orphans, _remarks(own))
+
+
+def _remarks(own: Own) -> list[str]:
+    """What is not counted, and why."""
+    if not own.seen and not own.others:
+        return [NO_CLUSTER_ID]
+    return [
+        f"orphans of cluster {each} and its snapshots that no object names are not counted: its "
+        f"tag is on volumes here, but it seems to be another, living cluster ({why}); if it is "
+        "this one, start the controller with --cluster-id"
+        for each, why in own.others.items()
+    ]
 
 
 async def _volumes(

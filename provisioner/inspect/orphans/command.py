@@ -5,6 +5,7 @@ import os
 import shlex
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -14,12 +15,13 @@ from provisioner import options
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
 from provisioner.inspect.orphans import apply, orphan_plan_rules
 from provisioner.inspect.orphans.look import (
+    Own,
     Seen,
     account_of,
     cluster_side,
     cluster_uid_of,
     look,
-    own_cluster_ids,
+    look_at_own,
 )
 from provisioner.inspect.orphans.orphan_plan_rules import Plan, Planned, claim_of, summary
 from provisioner.inspect.reading.kubeconfig import path_of_environment
@@ -98,14 +100,17 @@ async def _list(target: Target, cluster_id: str, output: str, *, min_age_s: floa
     async with reading(target) as readers:
         async with screen.progress("looking for orphans"):
             side = await cluster_side(readers)
-            ids = [cluster_id] if cluster_id else await own_cluster_ids(readers, side)
-            if not ids:
-                raise StorageError(Reason.OBJECT_NOT_FOUND, _NO_ID)
-            seen = [await look(readers, side, each, min_age_s=min_age_s) for each in ids]
+            if cluster_id:
+                own = Own([await look(readers, side, cluster_id, min_age_s=min_age_s)])
+            else:
+                own = await look_at_own(readers, side, min_age_s=min_age_s)
         region = readers.cloud.region
-    plans = [orphan_plan_rules.plan(each.volumes, each.around, region=region) for each in seen]
+    others = _other_lines(own)
+    if not own.seen:
+        raise StorageError(Reason.OBJECT_NOT_FOUND, "; ".join(others) or _NO_ID)
+    plans = [orphan_plan_rules.plan(each.volumes, each.around, region=region) for each in own.seen]
     screen.show(_shown(plans, output))
-    screen.warn(_kept_lines(seen))
+    screen.warn([*_kept_lines(own.seen), *others])
     return 0
 
 
@@ -142,7 +147,7 @@ def _cells(plan: Plan, each: Planned) -> tuple[str, ...]:
     )
 
 
-def _kept_lines(seen: list[Seen]) -> list[str]:
+def _kept_lines(seen: Sequence[Seen]) -> list[str]:
     """How many volumes with the cluster's tag are no orphans, by the reason."""
     count: Counter[str] = Counter()
     for each in seen:
@@ -151,6 +156,15 @@ def _kept_lines(seen: list[Seen]) -> list[str]:
             if why:
                 count[_kind_of(why)] += 1
     return [f"not listed: {number}, each because {why}" for why, number in sorted(count.items())]
+
+
+def _other_lines(own: Own) -> list[str]:
+    """Which ids on volumes here are left out."""
+    return [
+        f"cluster {each} is left out: its tag is on volumes here, but it seems to be another, "
+        f"living one ({why}); if it is this one, give --cluster-id {shlex.quote(each)}"
+        for each, why in own.others.items()
+    ]
 
 
 def _kind_of(why: str) -> str:

@@ -3,21 +3,26 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from provisioner.ec2.batches import FILTER_VALUES, PAGE, one_of, pages
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.volumes import Volumes
 from provisioner.inspect.command_line import Readers
-from provisioner.inspect.orphans.orphan_plan_rules import CLUSTER_TAGS, Surroundings, ids_in
+from provisioner.inspect.orphans.orphan_plan_rules import (
+    CLUSTER_TAGS,
+    Surroundings,
+    ids_in,
+    sign_of_another,
+)
 from provisioner.inspect.reading import controller_rules
 from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.controllers import cluster_id_of
 from provisioner.inspect.reading.kinds import NAMESPACES
 from provisioner.inspect.reading.setup_kinds import DEPLOYMENTS
-from provisioner.kube.resources import LABELLED_CLAIMS, PERSISTENT_VOLUMES
+from provisioner.kube.resources import LABELLED_CLAIMS, NODES, PERSISTENT_VOLUMES
 from provisioner.model import tags
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.names import CLUSTER_PREFIX
@@ -35,6 +40,19 @@ class Seen:
 
     volumes: Sequence[Volume]
     around: Surroundings
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What the cluster that is asked has made.
+
+    Attributes:
+        seen: a look at each of its ids.
+        others: ids that only tags tell and that seem to be other, living clusters', with the proof.
+    """
+
+    seen: Sequence[Seen]
+    others: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,32 +132,54 @@ async def cluster_side(readers: Readers) -> ClusterSide:
     )
 
 
-async def own_cluster_ids(readers: Readers, side: ClusterSide) -> list[str]:
-    """The ids under which the cluster that is asked creates its volumes, sorted; or none.
+async def look_at_own(readers: Readers, side: ClusterSide, *, min_age_s: float = MIN_AGE_S) -> Own:
+    """A look at each id under which the cluster that is asked creates its volumes; or none.
 
     As its controllers are started, else as the volumes of some PersistentVolumes are tagged.
 
     Raises:
-        StorageError: EC2 could not be asked, or a controller's id cannot be read.
+        StorageError: EC2 could not be asked, or a controller's id or the Nodes cannot be read.
     """
+    ids = sorted(side.own_ids or await _ids_by_tags(readers, side))
+    found = [await look(readers, side, each, min_age_s=min_age_s) for each in ids]
     if side.own_ids:
-        return sorted(side.own_ids)
-    some = sorted(side.named)[:FILTER_VALUES]
-    found = await Volumes(ec2_of(readers)).look_for(some)
-    ids = {
-        cluster_id
-        for each in found.values()
-        if isinstance(each, Volume)
-        for cluster_id in ids_in(each.tags)
-    }
-    if not ids and side.unread:
+        return Own(found)
+    nodes = await _nodes(readers) if found else frozenset()
+    signs = [sign_of_another(each.volumes, each.around, nodes) for each in found]
+    seen = [each for each, sign in zip(found, signs, strict=True) if not sign]
+    if not seen and side.unread:
         which = ", ".join(side.unread)
         raise StorageError(
             Reason.UNREADABLE,
             f"the cluster id that Deployment {which} runs with cannot be read (is its ConfigMap "
             "there, and may you get it?)",
         )
-    return sorted(ids)
+    return Own(seen, {each: sign for each, sign in zip(ids, signs, strict=True) if sign})
+
+
+async def _ids_by_tags(readers: Readers, side: ClusterSide) -> set[str]:
+    some = sorted(side.named)[:FILTER_VALUES]
+    found = await Volumes(ec2_of(readers)).look_for(some)
+    return {
+        cluster_id
+        for each in found.values()
+        if isinstance(each, Volume)
+        for cluster_id in ids_in(each.tags)
+    }
+
+
+async def _nodes(readers: Readers) -> frozenset[str]:
+    """The instances of all Nodes, as they are now.
+
+    Raises:
+        StorageError: they cannot be listed.
+    """
+    cluster = Cluster(readers.cluster.client)
+    nodes = await cluster.every(NODES)
+    if cluster.gaps:
+        gap = cluster.gaps[0]
+        raise StorageError(gap.reason, f"no orphan can be told: {gap.message}")
+    return frozenset(each.instance_id for each in nodes)
 
 
 async def look(

@@ -174,6 +174,31 @@ def signs_of_life(volumes: Iterable[Volume], around: Surroundings) -> list[str]:
     return found
 
 
+def sign_of_another(volumes: Iterable[Volume], around: Surroundings, nodes: Collection[str]) -> str:
+    """What shows that an id is that of another, living cluster, as a clause; "" if nothing does.
+
+    For an id that is known by tags only: a volume that a cluster has taken over has the tags of the
+    one that made it. A node with the id's tag shows that it is this cluster's: other instances of
+    it may be on their way in or out, or be no nodes.
+
+    Args:
+        volumes: all that are tagged as the id's.
+        around: of the id.
+        nodes: the instances of the Nodes of the cluster that is asked.
+    """
+    if any(each in nodes for each in around.instances):
+        return ""
+    foreign = sorted(each for each in around.instances if each not in nodes)
+    if foreign:
+        return f"instance {foreign[0]} has its tag and is no node here"
+    for volume in volumes:
+        for each in volume.attachments:
+            if volume.volume_id not in around.named and each.instance_id not in nodes:
+                where = f"{each.instance_id}, which is no node here"
+                return f"{volume.volume_id} of it is attached to {where}"
+    return ""
+
+
 def plan(
     volumes: Iterable[Volume],
     around: Surroundings,

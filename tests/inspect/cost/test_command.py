@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from provisioner.inspect.cost import command, flow
-from provisioner.inspect.orphans.look import ClusterSide
+from provisioner.inspect.orphans.look import ClusterSide, Own
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.volume import Volume, VolumeState
 
@@ -41,7 +41,7 @@ def nameless(monkeypatch: pytest.MonkeyPatch, *unread: str) -> Any:
 async def test_a_cluster_without_an_id_is_a_remark_and_no_failure(monkeypatch: pytest.MonkeyPatch):
     readers = nameless(monkeypatch)
 
-    assert await flow._tagged(readers) == flow._Tagged([], [], [], (flow.NO_CLUSTER_ID,))
+    assert await flow._tagged(readers) == flow._Tagged([], [], [], [flow.NO_CLUSTER_ID])
     assert readers.cloud.gaps == []
 
 
@@ -68,3 +68,19 @@ async def test_ec2_is_asked_only_for_volumes_that_the_look_for_orphans_has_not_s
 
     assert {each.volume_id for each in found} == {"vol-seen", "vol-untagged"}
     assert asked == [["vol-untagged", "vol-gone"]]
+
+
+async def test_what_another_living_cluster_has_is_not_counted_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def own(*_: object) -> Own:
+        return Own([], {"prod": "instance i-0 has its tag and is no node here"})
+
+    readers = nameless(monkeypatch)
+    monkeypatch.setattr(flow, "look_at_own", own)
+
+    found = await flow._tagged(readers)
+
+    assert (found.ids, found.volumes, found.orphans) == ([], [], [])
+    assert "of cluster prod" in found.remarks[0]
+    assert "living cluster (instance i-0 has its tag" in found.remarks[0]

@@ -13,7 +13,7 @@ import pytest
 
 from provisioner.inspect.command_line import Target
 from provisioner.inspect.orphans import apply, command
-from provisioner.inspect.orphans.look import Seen
+from provisioner.inspect.orphans.look import Own, Seen
 from provisioner.kube.impersonation_rules import Impersonation
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject, ObjectMeta
@@ -109,3 +109,36 @@ async def test_nothing_is_deleted_where_the_cluster_cannot_be_told(
 
     with pytest.raises(StorageError, match=r"cannot be told which one is asked: .* ann may not"):
         await apply.fresh(beside(monkeypatch, forbidden), planned())
+
+
+async def test_a_cluster_that_is_left_out_is_named_with_what_shows_that_it_lives(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    @asynccontextmanager
+    async def reading(_: Target) -> AsyncIterator[Any]:
+        yield SimpleNamespace(cloud=SimpleNamespace(region="us-east-1"))
+
+    async def side(_: object) -> None:
+        pass
+
+    async def own(*_: object, **__: object) -> Own:
+        return Own(seen.pop(), {"prod": "instance i-0 has its tag and is no node here"})
+
+    seen = [[], [Seen([ORPHAN], AROUND)]]
+    monkeypatch.setattr(command, "reading", reading)
+    monkeypatch.setattr(command, "cluster_side", side)
+    monkeypatch.setattr(command, "look_at_own", own)
+    target = Target(None, None, "", "ebs.csi.aws.com", None)
+    line = (
+        "cluster prod is left out: its tag is on volumes here, but it seems to be another, living "
+        "one (instance i-0 has its tag and is no node here); if it is this one, give --cluster-id "
+        "prod"
+    )
+
+    assert await command._list(target, "", "table", min_age_s=60.0) == 0
+    shown = capsys.readouterr()
+    with pytest.raises(StorageError) as refused:
+        await command._list(target, "", "table", min_age_s=60.0)
+
+    assert (ORPHAN.volume_id in shown.out, shown.err) == (True, f"{line}\n")
+    assert refused.value.message == line

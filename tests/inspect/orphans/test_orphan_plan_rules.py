@@ -21,6 +21,7 @@ from provisioner.inspect.orphans.orphan_plan_rules import (
     ids_in,
     plan,
     read_plan,
+    sign_of_another,
     signs_of_life,
     summary,
     text_of,
@@ -184,6 +185,39 @@ def test_a_cluster_that_may_be_alive_is_told_by_its_signs(
 
 def test_a_dead_cluster_shows_no_sign_of_life():
     assert signs_of_life([ORPHAN], replace(AROUND, own_ids={"new": "…"})) == []
+
+
+@pytest.mark.parametrize(
+    ("volumes", "around", "sign"),
+    [
+        ([ORPHAN], {"instances": {"i-0b", "i-0a"}}, "instance i-0a has its tag and is no node"),
+        ([ORPHAN, replace(ORPHAN, attachments=ATTACHED)], {}, f"attached to {INSTANCE}, which is"),
+        ([replace(ORPHAN, attachments=ATTACHED)], {"named": {VOLUME: "pv-1"}}, ""),
+        ([ORPHAN], {}, ""),
+    ],
+)
+def test_an_id_that_only_tags_tell_is_anothers_if_its_instances_are_no_nodes_here(
+    volumes: list[Volume], around: dict[str, Any], sign: str
+):
+    found = sign_of_another(volumes, replace(AROUND, **around), {"i-0here"})
+
+    assert sign in found
+    assert bool(found) == bool(sign)
+
+
+@pytest.mark.parametrize(
+    ("volumes", "instances"),
+    [
+        ([], {INSTANCE, "i-0joins"}),
+        ([replace(ORPHAN, attachments=ATTACHED)], set()),  # a node's root volume
+    ],
+)
+def test_an_id_whose_instances_are_nodes_here_is_this_clusters(
+    volumes: list[Volume], instances: set[str]
+):
+    around = replace(AROUND, instances=instances)
+
+    assert sign_of_another(volumes, around, {INSTANCE}) == ""
 
 
 @pytest.mark.parametrize(
