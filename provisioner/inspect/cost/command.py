@@ -80,8 +80,7 @@ def _lines(items: Sequence[Item], prices: Prices, by: str, output: str) -> list[
         case "csv":
             return cost_rules.csv_text(items).splitlines()
         case "json":
-            document = msgspec.json.encode(_document(items, prices, by))
-            return [msgspec.json.format(document, indent=2).decode()]
+            return [screen.json_text(_document(items, prices, by))]
         case _:
             return _table(items, prices, by)
 

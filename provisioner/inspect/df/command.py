@@ -116,7 +116,7 @@ def _lines(
     times = {each.key: full_in_s(before.get(each.key), each) for each in usages}
     if output == "json":
         found = [{**msgspec.to_builtins(e), "full_in_s": times[e.key]} for e in usages]
-        return [msgspec.json.format(msgspec.json.encode(found), indent=2).decode()]
+        return [screen.json_text(found)]
     if not usages:
         return ["No mounted volumes found."]
     rows = [(*_cells(e, times[e.key]), *_drawn(e, looks)) for e in usages]

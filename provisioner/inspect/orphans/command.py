@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
 from provisioner import options
 from provisioner.inspect.command_line import Target, carry_out, reading, target_options
@@ -130,7 +129,7 @@ async def _make_plan(target: Target, cluster_id: str, path: Path, *, min_age_s: 
 def _shown(plans: list[Plan], output: str) -> list[str]:
     if output == "json":
         found = [{"cluster_id": p.cluster_id, "volumes": p.volumes} for p in plans]
-        return [msgspec.json.format(msgspec.json.encode(found), indent=2).decode()]
+        return [screen.json_text(found)]
     rows = [_cells(plan, each) for plan in plans for each in plan.volumes]
     return table(_HEADINGS, rows, width=screen.width()) if rows else ["No orphans found."]
 

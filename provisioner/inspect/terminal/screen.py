@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from collections.abc import AsyncIterator, Iterable
@@ -10,9 +11,12 @@ from contextlib import asynccontextmanager
 import click
 import msgspec
 
+from provisioner.model.sentences import printable
+
 _SILENT_FOR_S = 2.0
 _FRAMES_PER_S = 4.0
 _PLAIN_WIDTH = 100
+_UNUSUAL = re.compile(r"[^\x00-\x7e]")  # JSON itself escapes what is below a space
 
 
 def width() -> int | None:
@@ -33,13 +37,33 @@ def show(lines: Iterable[str]) -> None:
 
 def show_json(value: object) -> None:
     """Print a value as JSON, indented, to standard output."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    click.echo(json_text(value).encode())
+
+
+def json_text(value: object) -> str:
+    """A value as JSON, indented; characters that a terminal would obey are escaped.
+
+    What is read here anybody may have written: an event's message, a volume's tag.
+    """
+    text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return _UNUSUAL.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A character as it is if it is a visible one, else as RFC 8259 writes it: in UTF-16."""
+    if match[0].isprintable():
+        return match[0]
+    units = match[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Print lines to standard error, so that what is piped stays clean."""
+    """Print lines to standard error, so that what is piped stays clean.
+
+    What a server has answered may be in them: characters that a terminal would obey are escaped.
+    """
     for line in lines:
-        click.echo(line, err=True)
+        click.echo(printable(line), err=True)
 
 
 def emphasized(text: str, colour: str) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from provisioner.inspect.cost import command, flow
+from provisioner.inspect.cost.cost_rules import ORPHAN, Owner, volume_item
 from provisioner.inspect.orphans.look import ClusterSide, Own
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.volume import Volume, VolumeState
+from provisioner.prices.price_rules import Prices
 
 
 async def test_a_price_list_without_an_answer_is_a_gap_and_amounts_are_unknown(
@@ -84,3 +86,12 @@ async def test_what_another_living_cluster_has_is_not_counted_and_that_is_said(
     assert (found.ids, found.volumes, found.orphans) == ([], [], [])
     assert "of cluster prod" in found.remarks[0]
     assert "living cluster (instance i-0 has its tag" in found.remarks[0]
+
+
+def test_the_json_of_what_is_billed_commands_no_terminal():
+    volume = Volume("vol-1", VolumeState.AVAILABLE, "eu-west-1a", 1)
+    item = volume_item(volume, Owner("shop", "data\x9b2J"), ORPHAN, None)
+
+    lines = command._lines([item], Prices("eu-west-1", "USD", None, ""), "claim", "json")
+
+    assert '"data\\u009b2J"' in "".join(lines)

@@ -85,3 +85,11 @@ def test_one_look_and_json_have_no_picture(options: list[str]):
 
     assert told.exit_code == 2
     assert "--plot" in told.output
+
+
+def test_the_json_of_what_a_kubelet_says_commands_no_terminal():
+    usage = Usage("shop", "data\x9b2J", 10, 5, 5)
+
+    lines = command._lines({}, {usage.key: usage}, "json", ())
+
+    assert '"data\\u009b2J"' in "".join(lines)

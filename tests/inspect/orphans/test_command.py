@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from provisioner.inspect.command_line import Target
 from provisioner.inspect.orphans import apply, command
 from provisioner.inspect.orphans.look import Own, Seen
+from provisioner.inspect.orphans.orphan_plan_rules import plan
 from provisioner.kube.impersonation_rules import Impersonation
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.meta import KubeObject, ObjectMeta
@@ -142,3 +144,11 @@ async def test_a_cluster_that_is_left_out_is_named_with_what_shows_that_it_lives
 
     assert (ORPHAN.volume_id in shown.out, shown.err) == (True, f"{line}\n")
     assert refused.value.message == line
+
+
+def test_the_json_of_orphans_commands_no_terminal():
+    odd = replace(ORPHAN, tags={**ORPHAN.tags, "team": "a\x9b2J"})
+
+    lines = command._shown([plan([odd], AROUND, region="us-east-1")], "json")
+
+    assert '"a\\u009b2J"' in "".join(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -76,3 +77,25 @@ async def test_a_log_gets_no_sign_of_life(
             await asyncio.sleep(0)
 
     assert capsys.readouterr() == ("", "")
+
+
+COMMANDS = "\x1b[2Jfine\x7f\x9b2J\u202e\U000e0041\n"
+"""What wipes a terminal, turns text round or hides it."""
+
+
+def test_what_a_server_answers_commands_no_terminal(capsys: pytest.CaptureFixture[str]):
+    screen.warn([f"could not read get nodes/proxy: é {COMMANDS}"])
+
+    said = capsys.readouterr().err
+    assert said == (
+        "could not read get nodes/proxy: é \\x1b[2Jfine\\x7f\\x9b2J\\u202e\\U000e0041\\n\n"
+    )
+
+
+def test_json_commands_no_terminal_and_says_the_same(capsys: pytest.CaptureFixture[str]):
+    screen.show_json([{"é…": COMMANDS}])
+
+    text = capsys.readouterr().out
+    assert all(each.isprintable() for each in text.replace("\n", ""))
+    assert json.loads(text) == [{"é…": COMMANDS}]
+    assert '"é…"' in text
