@@ -28,8 +28,6 @@ NOBODY = "-"
 _ZERO = Decimal(0)
 _CENT = Decimal("0.01")
 _NAMED = 3
-# What EC2 shows as the volume of a snapshot that was copied (EC2 API model DescribeSnapshots).
-_COPIED = "vol-ffffffff"
 CSV_HEADINGS = (
     *("kind", "id", "namespace", "claim", "class", "type", "gib", "status"),
     *("month_low", "month_high", "gp3_saving", "used_bytes", "note"),
@@ -157,39 +155,19 @@ def snapshot_items(
 
     A snapshot stores only blocks that no earlier one of its volume has, and EC2 does not say how
     many. At most it stores all that was written to the volume (``full_bytes``, else its size); at
-    least nothing. All snapshots of a volume together store at least the largest of them: that is
-    the least of the oldest one.
+    least nothing, the oldest one that is known too: there may be others of its volume that no
+    object names, such as those of AWS Backup.
     Source: EBS user guide "How Amazon EBS snapshots work"; EC2 API model DescribeSnapshots,
     FullSnapshotSizeInBytes (read 2026-11-23).
     """
-    by_volume: dict[str, list[EbsSnapshot]] = defaultdict(list)
-    for each in snapshots:
-        copied = each.volume_id in {_COPIED, ""}
-        by_volume[each.snapshot_id if copied else each.volume_id].append(each)
-    found: list[Item] = []
-    for some in by_volume.values():
-        first, *rest = sorted(some, key=_age)
-        floor = max(each.full_bytes or 0 for each in some)
-        ceiling = max(floor, _most(first))
-        found.append(_snapshot_item(first, owner_of(first), floor, ceiling, rates))
-        found.extend(_snapshot_item(e, owner_of(e), 0, _most(e), rates) for e in rest)
-    return found
+    return [_snapshot_item(each, owner_of(each), rates) for each in snapshots]
 
 
-def _age(snapshot: EbsSnapshot) -> tuple[bool, str, str]:
-    began = snapshot.started_at
-    return began is None, began.isoformat() if began else "", snapshot.snapshot_id
-
-
-def _most(snapshot: EbsSnapshot) -> int:
-    return snapshot.size_gib * GIB if snapshot.full_bytes is None else snapshot.full_bytes
-
-
-def _snapshot_item(
-    snapshot: EbsSnapshot, owner: Owner, least: int, most: int, rates: RegionPrices | None
-) -> Item:
-    low, high = snapshot_month(least, rates), snapshot_month(most, rates)
-    known = "what was written" if snapshot.full_bytes is not None else "the volume's size"
+def _snapshot_item(snapshot: EbsSnapshot, owner: Owner, rates: RegionPrices | None) -> Item:
+    written = snapshot.full_bytes
+    most = snapshot.size_gib * GIB if written is None else written
+    low, high = snapshot_month(0, rates), snapshot_month(most, rates)
+    known = "the volume's size" if written is None else "what was written"
     note = f"incremental: at most {known}" if low != high else ""
     return Item(
         kind=SNAPSHOT,
