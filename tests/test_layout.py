@@ -127,7 +127,7 @@ ALLOWED: dict[str, set[str]] = {
     "inspect.object_name_rules": set(),
     "inspect.shell_words": set(),
     "inspect.reading": {"kube", "ec2", "region"},
-    "inspect.command_line": {"inspect.reading", "kube", "options"},
+    "inspect.command_line": {"inspect.reading", "inspect.shell_words", "kube", "options"},
     "inspect.classes": {
         *("classes", "controller.placement", "controller.provisioning", "kube"),
     },
@@ -140,11 +140,11 @@ ALLOWED: dict[str, set[str]] = {
         *("inspect.terminal", "ec2", "kube", "prices"),
     },
     "inspect.doctor": {
-        *("inspect.classes", "inspect.command_line", "inspect.reading", "inspect.terminal"),
-        *("classes", "controller.deleting", "ec2", "kube"),
+        *("inspect.classes", "inspect.command_line", "inspect.reading", "inspect.shell_words"),
+        *("inspect.terminal", "classes", "controller.deleting", "ec2", "kube"),
     },
     "inspect.orphans": {
-        *("inspect.command_line", "inspect.reading", "inspect.terminal"),
+        *("inspect.command_line", "inspect.reading", "inspect.shell_words", "inspect.terminal"),
         *("ec2", "kube", "options"),
     },
     "inspect.quota": {"inspect.command_line", "inspect.reading", "inspect.terminal"},

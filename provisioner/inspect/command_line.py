@@ -16,6 +16,7 @@ from provisioner import options
 from provisioner.inspect.reading import gap_rules, kubeconfig
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.shell_words import cluster_flags
 from provisioner.kube.client import KubeClient
 from provisioner.kube.impersonation_rules import NOBODY_ELSE, Impersonation
 from provisioner.model.driver import EBS_DRIVER
@@ -39,17 +40,24 @@ class KubeTarget:
         context: of the kubeconfig; None for its current one.
         namespace: as given; "" if none was.
         impersonate: as whom requests are sent, as given; the kubeconfig may say the same.
+        given_kubeconfig: ``kubeconfig`` if it is by --kubeconfig; None if kubectl finds it, too.
     """
 
     kubeconfig: str | None
     context: str | None
     namespace: str
     impersonate: Impersonation = field(default=NOBODY_ELSE, kw_only=True)
+    given_kubeconfig: str | None = field(default=None, kw_only=True)
 
     @property
     def default_namespace(self) -> str:
         """The namespace of a name without one: as given, or that of the kubeconfig's context."""
         return self.namespace or kubeconfig.namespace_of(self.kubeconfig, self.context)
+
+    @property
+    def flags(self) -> str:
+        """Those that name the cluster in a command that is printed; "" if none was given."""
+        return cluster_flags(self.context, self.given_kubeconfig)
 
     async def connect(self) -> KubeClient:
         """A client of its API server.
@@ -122,7 +130,7 @@ def _target(
     given: str | None, context: str | None, namespace: str, other: Impersonation
 ) -> KubeTarget:
     path = kubeconfig.path_of_environment(given)
-    return KubeTarget(path, context, namespace, impersonate=other)
+    return KubeTarget(path, context, namespace, impersonate=other, given_kubeconfig=given)
 
 
 def target_options(command: Function) -> Function:
@@ -146,6 +154,7 @@ def target_options(command: Function) -> Function:
         full = Target(
             *(target.kubeconfig, target.context, target.namespace, driver_name, region),
             impersonate=target.impersonate,
+            given_kubeconfig=target.given_kubeconfig,
         )
         return command(*args, target=full, **kwargs)
 

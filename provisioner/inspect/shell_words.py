@@ -8,6 +8,10 @@ import re
 import shlex
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+# A quoted word is data and stays as it is; a plugin takes flags only after its own name.
+_KUBECTL = re.compile(
+    r"""(?<![^\s=])(?:'[^']*'|"'")+|\bkubectl(?: ebs [a-z]+|(?= (?!ebs\b)[-a-z]))"""
+)
 _LONGEST = 253  # RFC 1123 subdomain, the longest name of a Kubernetes object
 
 
@@ -26,3 +30,23 @@ def with_region(command: str, region: str) -> str:
     if not region or not command.startswith("aws ") or " --region " in command:
         return command
     return f"{command} --region {shlex.quote(region)}"
+
+
+def cluster_flags(context: str | None, kubeconfig: str | None) -> str:
+    """The flags that name a cluster to kubectl, of those that were given; "" for none."""
+    given = (("--context", context), ("--kubeconfig", kubeconfig))
+    return " ".join(f"{flag} {shlex.quote(value)}" for flag, value in given if value)
+
+
+def with_cluster(text: str, flags: str) -> str:
+    """The same command or sentence; each kubectl in it asks the cluster that these flags name.
+
+    Without them, what is pasted would change objects of the same names in the current context.
+    """
+    if not flags:
+        return text
+
+    def flagged(found: re.Match[str]) -> str:
+        return f"{found[0]} {flags}" if found[0].startswith("kubectl") else found[0]
+
+    return _KUBECTL.sub(flagged, text)

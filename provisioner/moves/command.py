@@ -350,7 +350,7 @@ async def _prepare(
                 screen.show([_is_there(each)])
         planned = [each.move for each in prepared if each.is_planned]
         if planned:
-            await showing.show(client, planned)
+            await showing.show(client, planned, target.flags)
         if dry_run or all(each.is_there for each in prepared):
             return None
         return prepared
@@ -412,7 +412,7 @@ def _goes_on(found: Sequence[VolumeMove]) -> str:
 
 def _again(target: KubeTarget, found: VolumeMove) -> str:
     command = shell("kubectl ebs move -n {} --resume {}", found.metadata.namespace, found.name)
-    command += shell(" --context {}", target.context) if target.context else ""
+    command += f" {target.flags}" if target.flags else ""
     other = target.impersonate
     command += shell(" --as {}", other.user) if other.user else ""
     command += "".join(shell(" --as-group {}", each) for each in other.groups)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from provisioner.inspect.reading import gap_rules
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.shell_words import with_cluster
 from provisioner.inspect.terminal import screen
 from provisioner.kube.client import KubeClient
 from provisioner.model.volume_move import VolumeMove
@@ -13,11 +14,21 @@ from provisioner.moves.owners import how_to_stop
 _TITLE = "These claims get other volumes with the same data, all at the same time:"
 
 
-async def show(client: KubeClient, planned: Sequence[VolumeMove]) -> None:
-    """The plan of one claim, or of claims that are moved at the same time, by their dry runs."""
+async def show(client: KubeClient, planned: Sequence[VolumeMove], flags: str = "") -> None:
+    """The plan of one claim, or of claims that are moved at the same time, by their dry runs.
+
+    Args:
+        client: of the cluster.
+        planned: the dry runs.
+        flags: that name the cluster to kubectl; "" for the current one.
+    """
     cluster = Cluster(client)
     async with screen.progress("looking at what uses the claim"):
-        stops = [stop for each in planned for stop in await how_to_stop(cluster, each)]
+        stops = [
+            with_cluster(stop, flags)
+            for each in planned
+            for stop in await how_to_stop(cluster, each)
+        ]
     width, estimates = screen.text_width(), estimates_of([planned], 1)
     if len(planned) == 1:
         screen.show(plan_words.lines(planned[0], stops, width=width, estimates=estimates))

@@ -181,6 +181,12 @@ async def test_an_empty_cluster_is_no_riddle(command: str, program: Program, str
     assert "Traceback" not in done.err
 
 
+async def test_a_command_that_is_printed_names_the_context_that_was_given(program: Program):
+    done = await program.end(program.start("explain", "--context", "test"))
+
+    assert "\n   kubectl --context test -n shop get pvc\n" in done.out, done
+
+
 @pytest.mark.parametrize("command", READS_KUBERNETES)
 async def test_a_right_that_is_missing_is_named(
     command: str, program: Program, strict_ec2: StrictEc2

@@ -243,7 +243,8 @@ async def test_what_cannot_be_aborted_any_more_is_not_asked(cluster: FakeCluster
 
     assert (done.exit_code, cluster.bodies) == (1, [])
     assert "is in the phase Swapping and cannot be aborted any more" in done.stderr
-    assert "--resume mine; once it is Done, --abort goes back" in done.stderr
+    here = f"--kubeconfig {cluster.target.kubeconfig}"
+    assert f"--resume mine {here}; once it is Done, --abort goes back" in done.stderr
 
 
 async def test_whoever_aborts_while_a_move_waits_for_a_pod_can_go_back_at_once(

@@ -43,8 +43,9 @@ async def test_the_role_is_what_the_command_asks(cluster: FakeCluster, run: Run)
     row = await run("sts/shop/web", "--to-zone", "us-east-1b", "--yes")
 
     assert (done.exit_code, aborted.exit_code, row.exit_code) == (0, 0, 0), row.output
+    said, here = " ".join(done.stdout.split()), f"--kubeconfig {cluster.target.kubeconfig}"
     for owner in ("statefulset web", "deployment api"):
-        assert f"to stop: kubectl -n shop scale {owner} --replicas=0" in done.stdout
+        assert f"to stop: kubectl {here} -n shop scale {owner} --replicas=0" in said
     asked = {
         (VERBS.get(method) or ("get" if name else "list"), kind)
         for method, kind, name in cluster.log

@@ -1,6 +1,7 @@
 """``kubectl ebs doctor``: what fails here, or will fail before anybody sees it."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 
@@ -26,6 +27,7 @@ from provisioner.inspect.doctor.check_rules import (
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.doctor.gather import Answer, Question, gather
 from provisioner.inspect.doctor.probes import Identity
+from provisioner.inspect.shell_words import with_cluster
 from provisioner.inspect.terminal import screen
 
 _AREAS = (
@@ -75,7 +77,11 @@ def doctor(
 async def _doctor(question: Question, output: str) -> int:
     async with screen.progress("checking the cluster"), reading(question.target) as readers:
         answer = await gather(readers, question)
-        checks = list(checks_of(answer.seen))
+        flags = question.target.flags
+        checks = [
+            replace(each, remedy=with_cluster(each.remedy, flags))
+            for each in checks_of(answer.seen)
+        ]
     _show(checks, answer, output)
     return exit_status(checks)
 

@@ -72,7 +72,7 @@ async def _explain(
     async with reading(target) as readers:
         async with screen.progress(f"looking at {name}"):
             view = await Gatherer(readers, target.driver, lease_namespace).view(name)
-        explanation = explained(view)
+        explanation = explained(view, target.flags)
         calls = dict(readers.cloud.sent())
         if output == "json":
             rest = {"gaps": readers.gap_lines(), "awsCalls": calls}

@@ -22,16 +22,21 @@ from provisioner.inspect.explain.chain_rules import (
 )
 from provisioner.inspect.explain.view_rules import View, VolumeView, newest, object_of
 from provisioner.inspect.reading.time_rules import deleted_at
-from provisioner.inspect.shell_words import with_region
+from provisioner.inspect.shell_words import with_cluster, with_region
 
 _LEAVES_IN = timedelta(seconds=60)
 _RECENT = timedelta(minutes=10)
 
 
-def explain(view: View) -> Explanation:
-    """What is wrong with the object that is asked about."""
+def explain(view: View, flags: str = "") -> Explanation:
+    """What is wrong with the object that is asked about.
+
+    Args:
+        view: all that is known.
+        flags: that name its cluster to kubectl; "" for the current one.
+    """
     chains = merged(_chains(view)) or _leaving(view)
-    found = tuple(_in_region(each, view.region) for each in chains)
+    found = tuple(_to_paste(each, view.region, flags) for each in chains)
     return Explanation(str(view.target), found, tuple(_facts(view)), tuple(sorted(view.unread)))
 
 
@@ -52,9 +57,17 @@ def _leaving(view: View) -> tuple[Chain, ...]:
     return (Chain((link,), waits=since is not None and view.now - since < _LEAVES_IN),)
 
 
-def _in_region(chain: Chain, region: str) -> Chain:
-    """With commands of the AWS CLI that ask where this command has asked."""
-    links = (replace(each, command=with_region(each.command, region)) for each in chain.links)
+def _to_paste(chain: Chain, region: str, flags: str) -> Chain:
+    """With commands that ask the Region and the cluster that this command has asked."""
+    links = (
+        replace(
+            each,
+            next=with_cluster(each.next, flags),
+            remedy=with_cluster(each.remedy, flags),
+            command=with_cluster(with_region(each.command, region), flags),
+        )
+        for each in chain.links
+    )
     return replace(chain, links=tuple(links))
 
 
