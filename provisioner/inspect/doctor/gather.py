@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -58,6 +58,7 @@ from provisioner.kube.resources import (
     SNAPSHOT_CLASSES,
     STORAGE_CLASSES,
     Resource,
+    T,
 )
 from provisioner.model.errors import KubeError
 from provisioner.model.leadership import lease_names
@@ -115,20 +116,34 @@ async def gather(readers: Readers, question: Question) -> Answer:
 
 
 async def looked_again(cluster: Cluster, seen: Evidence) -> Evidence:
-    """VolumeAttachments once more, where EC2 shows what those of the first look do not explain.
+    """Objects once more, where EC2 shows what those of the first look do not explain.
 
-    EC2 was asked later, so a volume may have been attached for a new one since.
+    EC2 was asked later: a volume may have been attached for a new VolumeAttachment since, or
+    deleted, and its PersistentVolume with it.
     """
-    if not volume_rules.strays(seen):
-        return seen
+    if volume_rules.strays(seen):
+        later, seen = await _listed_again(cluster, seen, ATTACHMENTS)
+        seen = replace(seen, cluster=replace(seen.cluster, later_attachments=later))
+    if seen.is_confirmed_cloud and (missing := volume_rules.missing(seen)):
+        now, seen = await _listed_again(cluster, seen, PLACED_VOLUMES)
+        names = {each.name for each in missing.values()}
+        volumes = [each for each in seen.cluster.volumes if each.name not in names]
+        volumes += [each for each in now if each.name in names]
+        seen = replace(seen, cluster=replace(seen.cluster, volumes=volumes))
+    return seen
+
+
+async def _listed_again(
+    cluster: Cluster, seen: Evidence, resource: Resource[T]
+) -> tuple[Sequence[T], Evidence]:
+    """All objects of a kind as they are now; none, and why, if they cannot be read."""
     try:
-        later = (await cluster.client.list(ATTACHMENTS)).items
+        return (await cluster.client.list(resource)).items, seen
     except KubeError as error:
-        gap = Gap.of(KUBERNETES, "list volumeattachments", error)
-        unanswered = {*seen.unanswered, *(() if gap.is_right else ("volumeattachments",))}
-        gaps = {**seen.gaps, "volumeattachments": gap.message}
-        return replace(seen, gaps=gaps, unanswered=unanswered)
-    return replace(seen, cluster=replace(seen.cluster, later_attachments=later))
+        kind = resource.plural
+        gap = Gap.of(KUBERNETES, f"list {kind}", error)
+        unanswered = {*seen.unanswered, *(() if gap.is_right else (kind,))}
+        return (), replace(seen, gaps={**seen.gaps, kind: gap.message}, unanswered=unanswered)
 
 
 async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:

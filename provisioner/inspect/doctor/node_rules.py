@@ -16,6 +16,7 @@ from provisioner.inspect.doctor.check_rules import (
 from provisioner.inspect.doctor.evidence_rules import ROLE_ANNOTATION, Evidence
 from provisioner.inspect.reading.controller_rules import ours, stock_controllers
 from provisioner.inspect.reading.setup_kind_rules import Workload
+from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.model.node_affinity import REGION_LABEL, names_zone, region_of
 from provisioner.model.taint import Taint
 from provisioner.model.zone import ZONE_LABEL, zone_of
@@ -133,9 +134,13 @@ def _instances(seen: Evidence) -> Finding:
             f"EC2 in {seen.cloud.region} shows none of them: another account or Region is asked",
             "see the checks region and account",
         )
-    problems = []
+    problems, going = [], 0
     for instance_id, node in named.items():
         found = seen.cloud.instances.get(instance_id)
+        since = deleted_at(node)
+        if since is not None and seen.now - since < _SHOULD_BE_GONE:
+            going += 1  # an autoscaler ends the instance, and removes the Node after it
+            continue
         if found is None or found.state in {"terminated", "shutting-down"}:
             state = found.state if found else "unknown to EC2"
             problems.append(f"Node {node.name} is left of instance {instance_id}, which is {state}")
@@ -146,7 +151,7 @@ def _instances(seen: Evidence) -> Finding:
         "NAME), so that its volumes are detached; --release-dead-nodes does so. A Ready Node whose "
         "instance EC2 does not show is in another account or Region"
     )
-    return judged(problems, f"{counted(len(named), 'instance')} running", remedy)
+    return judged(problems, f"{counted(len(named) - going, 'instance')} running", remedy)
 
 
 def _limits(seen: Evidence) -> Finding:

@@ -144,6 +144,25 @@ def _shown(attachment: Attachment) -> str:
     return f"VolumeAttachment {attachment.name} (Node {attachment.spec.node_name})"
 
 
+def missing(seen: Evidence) -> dict[str, PlacedVolume]:
+    """PersistentVolumes whose volume EC2 does not have although nobody deletes it, by its id.
+
+    In a deletion the volume goes first, and its PersistentVolume after that.
+    """
+    found = {each.volume_id(seen.driver) or "": each for each in seen.cluster.volumes}
+    return {
+        volume_id: each
+        for volume_id, each in found.items()
+        if volume_id not in {"", *seen.cloud.volumes} and not each.deleting and not _goes(each)
+    }
+
+
+def _goes(found: PlacedVolume) -> bool:
+    """Whether the controller deletes it: its deletionTimestamp is set once the volume is gone."""
+    policy = found.spec.persistent_volume_reclaim_policy
+    return policy == "Delete" and found.phase in {"Released", "Failed"}
+
+
 def _volumes_exist(seen: Evidence) -> Finding:
     named = {each.volume_id(seen.driver) or "": each for each in seen.cluster.volumes}
     named.pop("", None)
@@ -158,8 +177,7 @@ def _volumes_exist(seen: Evidence) -> Finding:
         )
     problems = [
         f"PersistentVolume {each.name} names {volume_id}, which EC2 does not have"
-        for volume_id, each in named.items()
-        if volume_id not in seen.cloud.volumes and not each.deleting
+        for volume_id, each in missing(seen).items()
     ]
     problems += [
         f"volume {volume_id} of PersistentVolume {named[volume_id].name} is in the state error"
@@ -170,7 +188,9 @@ def _volumes_exist(seen: Evidence) -> Finding:
         "if somebody has deleted it (CloudTrail, DeleteVolume), restore a snapshot under a new "
         "claim; keep the PersistentVolume until its data is back"
     )
-    return judged(problems, f"{counted(len(named), 'volume')} found", remedy)
+    return judged(
+        problems, f"{counted(len(named.keys() & seen.cloud.volumes), 'volume')} found", remedy
+    )
 
 
 def _volume_zones(seen: Evidence) -> Finding:

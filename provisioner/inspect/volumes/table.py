@@ -1,7 +1,8 @@
 """Volumes beside what their claims request, and how often they may still be modified.
 
 Kubernetes has what is requested, EC2 what exists; if they differ, both are shown. EC2 is read
-after Kubernetes, so a volume that is shown as "not in EC2" really is missing.
+after Kubernetes, so a volume that is shown as "not in EC2" is missing, or was deleted since: its
+PersistentVolume goes after it.
 """
 
 import asyncio

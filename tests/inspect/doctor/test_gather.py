@@ -14,11 +14,12 @@ from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.setup_kind_rules import SeenLease
-from provisioner.kube.resources import ATTACHMENTS
+from provisioner.kube.resources import ATTACHMENTS, PLACED_VOLUMES, Resource
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, KubeError, Reason
 from tests.inspect.doctor import evidence as e
 from tests.inspect.doctor.evidence import CLUSTER, SOUND, checked, with_cluster
+from tests.inspect.doctor.test_checks import a_volume
 from tests.inspect.lease_api import LeaseApi
 
 IDENTITY = probes.Identity(e.DRIVER)
@@ -59,14 +60,15 @@ async def test_without_a_client_of_aws_nothing_of_ec2_is_judged(monkeypatch: pyt
 
 
 class Client:
-    """Lists VolumeAttachments once more, or cannot."""
+    """Lists objects of a kind once more, or cannot."""
 
-    def __init__(self, answer: list[Any] | KubeError) -> None:
+    def __init__(self, answer: list[Any] | KubeError, kind: Resource[Any] = ATTACHMENTS) -> None:
         self.answer = answer
+        self.kind = kind
         self.asked = 0
 
     async def list(self, resource: Any) -> Any:
-        assert resource is ATTACHMENTS
+        assert resource is self.kind
         self.asked += 1
         if isinstance(self.answer, KubeError):
             raise self.answer
@@ -137,3 +139,31 @@ async def test_a_second_look_that_fails_leaves_it_unknown():
     seen = await gather.looked_again(Cluster(cast("Any", client)), with_cluster(attachments=[]))
 
     assert checked(seen)["attached-elsewhere"].verdict is Verdict.UNKNOWN
+
+
+WITHOUT_ITS_VOLUME = with_cluster(volumes=[e.persistent_volume(), a_volume("pv-2", "vol-2")])
+
+
+async def test_a_volume_that_was_deleted_between_two_looks_is_not_missed():
+    client = Client([e.persistent_volume()], PLACED_VOLUMES)
+
+    seen = await gather.looked_again(Cluster(cast("Any", client)), WITHOUT_ITS_VOLUME)
+
+    assert checked(seen)["volumes-exist"].verdict is Verdict.OK
+    assert client.asked == 1
+
+
+async def test_a_volume_whose_persistent_volume_stays_is_missed():
+    client = Client(list(WITHOUT_ITS_VOLUME.cluster.volumes), PLACED_VOLUMES)
+
+    seen = await gather.looked_again(Cluster(cast("Any", client)), WITHOUT_ITS_VOLUME)
+
+    assert checked(seen)["volumes-exist"].verdict is Verdict.FAILED
+
+
+async def test_volumes_that_cannot_be_looked_for_again_are_not_missed():
+    client = Client(KubeError(Reason.TIMED_OUT, "no answer"), PLACED_VOLUMES)
+
+    seen = await gather.looked_again(Cluster(cast("Any", client)), WITHOUT_ITS_VOLUME)
+
+    assert checked(seen)["volumes-exist"].verdict is Verdict.UNKNOWN
