@@ -35,6 +35,7 @@ _PROTECTION = "kubernetes.io/pvc-protection"
 # The stock driver's (kubernetes-csi/external-provisioner pkg/controller/topology.go).
 _UNREGISTERED = re.compile(r"no topology key found (?:on CSINode|for node) (\S+)")
 _FAILED, _GOES_ON = "ProvisioningFailed", "Provisioning"
+_BY_HAND = "kubernetes.io/no-provisioner"
 _SOON = timedelta(seconds=30)
 _RELEASED_IN = timedelta(seconds=60)
 _TRIED_WITHIN = timedelta(minutes=10)
@@ -65,8 +66,17 @@ def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     storage_class = about.storage_class
     if storage_class is None:
         return [_class_missing(about, claim)] if view.read("storageclasses") else _told(view, about)
+    failed = _failed(about)
+    # After a refusal the choice of a node is taken back, so that the scheduler makes another.
+    fails = failed is not None and controller_rules.is_recent(view, failed)
+    waits = storage_class.waits_for_consumer and not claim.selected_node and not _placed(about)
     if not storage_class.is_of(view.driver):
-        return [_not_ours(view, about, storage_class)]
+        # Any driver's claim waits for the scheduler, which knows better why there is no node.
+        return (
+            _waiting(view, about, claim)
+            if waits and not fails
+            else [_not_ours(view, about, storage_class)]
+        )
     found = [
         chain
         for chain in (
@@ -77,12 +87,8 @@ def pending(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     ]
     if found:
         return found
-    failed = _failed(about)
-    if storage_class.waits_for_consumer and not claim.selected_node and not _placed(about):
-        # After a refusal the choice of a node is taken back, so that the scheduler makes another.
-        if failed is not None and controller_rules.is_recent(view, failed):
-            return _told(view, about)
-        return _waiting(view, about, claim)
+    if waits:
+        return _told(view, about) if fails else _waiting(view, about, claim)
     absent = controller_rules.absence(view, Task.PROVISION, failed)
     return [*([absent] if absent else []), *_told(view, about, is_worked_on=absent is None)]
 
@@ -294,14 +300,22 @@ def _class_missing(about: ClaimView, claim: Claim) -> Chain:
 
 
 def _not_ours(view: View, about: ClaimView, storage_class: StorageClass) -> Chain:
+    by_hand = storage_class.provisioner == _BY_HAND
     link = Link(
         Cause.CLASS_NOT_OURS,
-        f"Class {storage_class.name} is of driver {storage_class.provisioner}, "
+        f"Class {storage_class.name} has no provisioner: its PersistentVolumes are made by hand."
+        if by_hand
+        else f"Class {storage_class.name} is of driver {storage_class.provisioner}, "
         f"not of {view.driver}.",
         Proof(f"storageclass {storage_class.name}, provisioner", storage_class.provisioner),
-        next=f"the controller of {storage_class.provisioner}, if one runs",
-        remedy="Look at that driver, or create the claim again with a class of this driver.",
-        command="kubectl get storageclass",
+        next="you, or the program that makes them"
+        if by_hand
+        else f"the controller of {storage_class.provisioner}, if one runs",
+        remedy="Create a PersistentVolume of this class that fits the claim, or create the claim "
+        "again with a class of this driver."
+        if by_hand
+        else "Look at that driver, or create the claim again with a class of this driver.",
+        command="kubectl get pv" if by_hand else "kubectl get storageclass",
     )
     return Chain((link, _pending_link(about)))
 
@@ -357,14 +371,19 @@ def _refused(about: ClaimView, refused: Refuse) -> Link:
 def _waits_for_pod(about: ClaimView, claim: Claim) -> Chain:
     class_name = claim.class_name
     by = f", which is not scheduled: {about.users[0].key}" if about.users else ""
+    by_hand = about.storage_class is not None and about.storage_class.provisioner == _BY_HAND
+    does = "takes a volume that is made by hand" if by_hand else "creates a volume"
     link = Link(
         Cause.WAITS_FOR_POD,
-        f"The claim waits for a pod{by}: class {class_name} creates a volume only once the "
-        "scheduler has chosen a node."
+        f"The claim waits for a pod{by}: class {class_name} {does} only once the scheduler has "
+        "chosen a node."
         if by
         else f"No pod uses the claim yet, and class {class_name} waits for one.",
         Proof(f"storageclass {class_name}, volumeBindingMode", "WaitForFirstConsumer"),
-        next="the scheduler" if by else "you: the volume is created for the first pod",
+        next="the scheduler"
+        if by
+        else f"you: {'the claim is bound' if by_hand else 'the volume is created'} for the first "
+        "pod",
         command=shell("kubectl ebs explain pod {}", about.users[0].key) if by else "",
     )
     return Chain((link,), waits=True)

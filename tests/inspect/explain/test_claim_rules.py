@@ -58,6 +58,33 @@ def test_a_claim_of_another_driver():
     assert pending(storage_class=a_class(provisioner="efs.csi.aws.com")) == ["ClassOfOtherDriver"]
 
 
+@pytest.mark.parametrize("driver", ["rancher.io/local-path", "kubernetes.io/no-provisioner"])
+def test_a_claim_of_another_driver_waits_for_a_pod_too(driver: str):
+    waiting = claim_view(storage_class=a_class(provisioner=driver, waits=True))
+    (chain,) = chains(view(claims=(waiting,)))
+    assert (str(chain.cause), chain.waits) == ("WaitsForPod", True)
+
+
+def test_what_the_scheduler_says_goes_before_a_claim_of_another_driver_that_waits():
+    pod = pod_of(node="", message="0/3 nodes are available: 3 Insufficient cpu.")
+    waiting = claim_view(storage_class=a_class(provisioner="rancher.io/local-path", waits=True))
+    found = view("pod", pod=pod, node=None, nodes=(node_of(),), claims=(waiting,))
+    assert first_causes(found) == ["NoNodeFits"]
+
+
+def test_a_claim_that_another_driver_refuses_does_not_wait_for_a_pod():
+    of_other = a_class(provisioner="rancher.io/local-path", waits=True)
+    assert pending(storage_class=of_other, said=(said("no room"),)) == ["ClassOfOtherDriver"]
+
+
+def test_volumes_of_a_class_without_provisioner_are_made_by_hand():
+    by_hand = claim_view(storage_class=a_class(provisioner="kubernetes.io/no-provisioner"))
+    (chain,) = chains(view(claims=(by_hand,)))
+    assert "are made by hand" in chain.links[0].sentence
+    assert chain.links[0].remedy.startswith("Create a PersistentVolume of this class")
+    assert not chain.waits
+
+
 def test_a_claim_that_waits_for_a_pod_is_not_wrong():
     (chain,) = chains(view(claims=(claim_view(storage_class=a_class(waits=True)),)))
     assert (str(chain.cause), chain.waits) == ("WaitsForPod", True)
