@@ -13,6 +13,7 @@ from provisioner.model.decision import Settled
 from provisioner.model.errors import Reason
 from provisioner.model.modification import Modification, ModificationState, Shape
 from provisioner.model.names import MODIFICATIONS
+from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.quantity import parse_bytes
 from provisioner.model.volume import GIB
 
@@ -33,6 +34,8 @@ def chains(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     missing = _class_missing(view, about, claim) if changes else None
     if missing is not None:
         return [Chain((missing, what))]
+    if volume.persistent_volume.volume_id(view.driver) is None:
+        return [_of_another_driver(view, about, claim, volume.persistent_volume).then(what)]
     absent = controller_rules.absence(view, Task.RESIZE)
     if absent is not None:
         return [absent.then(what)]
@@ -45,6 +48,22 @@ def chains(view: View, about: ClaimView, claim: Claim) -> list[Chain]:
     if failed is not None:
         return [Chain((_refused(failed), what))]
     return [Chain((_running(volume) or what,), waits=True)]
+
+
+def _of_another_driver(view: View, about: ClaimView, claim: Claim, found: PlacedVolume) -> Chain:
+    """Not our controller's, whose leases and EC2 say nothing of it."""
+    failed = _failure(about, claim)
+    if failed is not None:
+        return Chain((_refused(failed),))
+    driver = found.spec.csi.driver if found.spec.csi else "no CSI driver"
+    link = Link(
+        Cause.CLASS_NOT_OURS,
+        f"The claim's volume is of {driver}, not of {view.driver}: only the other controller can "
+        "grow or change it.",
+        Proof(f"pv {found.name}, spec.csi.driver", driver),
+        next=f"the controller of {driver}",
+    )
+    return Chain((link,), waits=True)
 
 
 def _is_sent(about: ClaimView, claim: Claim, volume: VolumeView) -> bool:

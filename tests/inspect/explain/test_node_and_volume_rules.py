@@ -42,6 +42,7 @@ from tests.inspect.explain.views import (
     led,
     node_of,
     node_view,
+    of_another_driver,
     pod_of,
     pv_of,
     said,
@@ -322,6 +323,18 @@ def test_what_has_failed_since_the_modification_began_counts():
     event = said("… no", "VolumeResizeFailed", reason=Reason.PERMISSION_DENIED, at=NOW)
     found = under_way(ModificationState.COMPLETED, said=(event,))
     assert first_causes(found) == ["PermissionDenied"]
+
+
+def test_the_growth_of_another_drivers_volume_waits_for_that_driver():
+    found = growing(controller=led(ago_s=300))
+    (claim,) = found.claims
+    elsewhere = replace(of_another_driver("driver.longhorn.io"), left=0, more_at=NOW)
+    for events in ((), (said("no space", "VolumeResizeFailed", warning=True),)):
+        around = replace(claim, volume=elsewhere, said=events)
+        (chain,) = chains(replace(found, claims=(around,)))
+        assert chain.waits is not bool(events)
+        assert "EC2" not in str(chain)
+    assert "no space" in chain.links[0].proof.seen
 
 
 def test_nobody_grows_volumes_without_a_controller():
