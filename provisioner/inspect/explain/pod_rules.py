@@ -17,7 +17,7 @@ from provisioner.inspect.explain.attachment_rules import Here
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof
 from provisioner.inspect.explain.pods import container_rules
 from provisioner.inspect.explain.scheduling import held_rules, scheduling_rules
-from provisioner.inspect.explain.view_rules import ClaimView, Said, View, newest
+from provisioner.inspect.explain.view_rules import ClaimView, Said, View, VolumeView, newest
 from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.shell_words import shell
 from provisioner.model.errors import Reason
@@ -33,7 +33,8 @@ _OF_THE_MACHINE = {
 _FINALIZERS = ("batch.kubernetes.io/", "orphan", "foregroundDeletion")
 _MOUNT_FAILED = ("FailedMount", "FailedMapVolume", "VolumeResizeFailed")
 # Before it had its node and its volumes, and what is told by volume.
-_OVER = ("FailedScheduling", "FailedAttachVolume", *_MOUNT_FAILED)
+_ATTACH_FAILED, _ATTACHED = "FailedAttachVolume", "SuccessfulAttachVolume"
+_OVER = ("FailedScheduling", _ATTACH_FAILED, *_MOUNT_FAILED)
 _AT_WORK = ("Pulling", "Pulled", "Created", "Started")
 # Of kubelet 1.36, pkg/kubelet/volumemanager: "unable to attach or mount volumes: ...".
 _SUMS = ("nable to attach or mount volumes", "timed out waiting for the condition")
@@ -269,8 +270,7 @@ def _mount_failures(view: View) -> Mapping[str, Said]:
     for each in failed:
         if last and last.at and each.at and last.at - each.at > _TRIED_WITHIN:
             continue  # kubelet tries each volume every two minutes
-        named = _VOLUME.search(each.text)
-        name = named[1] if named else ""
+        name = _named(each)
         found[name] = newest(tuple(filter(None, (found.get(name), each)))) or each
     return found
 
@@ -289,14 +289,14 @@ def _waits(pod: WatchedPod) -> Link:
 
 
 def _unsaid(view: View, pod: WatchedPod) -> list[Chain]:
-    """Its volumes are attached, no mount fails by name, and it does not run."""
+    """Our volumes are attached, no mount fails by name, and it does not run."""
     waits = _waits(pod)
     began = pod.status.start_time or pod.metadata.creation_timestamp
     is_new = began is None or view.now - began < _STARTS_IN
     owned = newest(view.pod_said, "VolumePermissionChangeInProgress")
     if owned is not None and _is_recent(view, owned):
         return [Chain((_ownership(pod, owned), waits), waits=True)]
-    told = _other_reason(view, pod) or _sum_of_all(view, pod)
+    told = _not_attached(view, pod) or _other_reason(view, pod) or _sum_of_all(view, pod)
     if told is not None:
         return [Chain((told, waits), waits=is_new)]
     newest_said = newest(view.pod_said, *_AT_WORK)
@@ -328,6 +328,41 @@ def _ownership(pod: WatchedPod, said: Said) -> Link:
         "securityContext, and kubelet does it only once for a volume.",
         command=_describe(pod),
     )
+
+
+def _not_attached(view: View, pod: WatchedPod) -> Link | None:
+    """A volume of another driver, or one that the pod names itself, by the words of its event."""
+    attached = {each.name for each in _volumes(view) if _is_attached(view, pod, each)}
+    attached |= {_named(each) for each in view.pod_said if each.event == _ATTACHED}
+    failed = [
+        each
+        for each in view.pod_said
+        if each.event == _ATTACH_FAILED and _is_recent(view, each) and _named(each) not in attached
+    ]
+    last = newest(tuple(failed), warning=True)
+    if last is None:
+        return None
+    which = f"Volume {_named(last)}" if _named(last) else "A volume of the pod"
+    sentence = f"{which} is not attached to node {pod.node_name}."
+    return reason_rules.link_of(last, Cause.NOT_ATTACHED, sentence)
+
+
+def _volumes(view: View) -> list[VolumeView]:
+    return [each.volume for each in view.claims if each.volume is not None]
+
+
+def _is_attached(view: View, pod: WatchedPod, volume: VolumeView) -> bool:
+    """Also one of ours, whose attachment is known better than by events."""
+    found = volume.persistent_volume
+    is_ours = found is not None and found.volume_id(view.driver) is not None
+    there = (each for each in volume.attachments if each.spec.node_name == pod.node_name)
+    return is_ours or any(each.attached for each in there)
+
+
+def _named(said: Said) -> str:
+    """The volume that an event names, "" for none."""
+    found = _VOLUME.search(said.text)
+    return found[1] if found else ""
 
 
 def _other_reason(view: View, pod: WatchedPod) -> Link | None:

@@ -17,11 +17,13 @@ from provisioner.inspect.reading.kind_rules import (
     Running,
 )
 from provisioner.model.copy_pod import Terminated, Waiting
+from provisioner.model.errors import Reason
 from provisioner.model.volume import AttachmentState, InstanceAttachment
 from tests.builders import INSTANCE
 from tests.inspect.explain.views import (
     LONG_AGO,
     NOW,
+    PV,
     attachment_of,
     causes,
     chains,
@@ -63,6 +65,40 @@ def test_what_kubelet_says_of_the_volume_of_another_driver_is_told():
     claims = (claim_view("Bound", volume=of_another_driver()),)
     found = view("pod", pod=pod_of(phase="Pending"), claims=claims, pod_said=(said,))
     assert causes(found) == [["VolumeNotMounted", "PodWaitsForVolume"]]
+
+
+NOT_ATTACHED = 'AttachVolume.Attach failed for volume "efs-pv" : not ready'
+
+
+def test_a_volume_of_another_driver_that_is_not_attached_is_told():
+    said = event(NOT_ATTACHED, "FailedAttachVolume")
+    claims = (claim_view("Bound", volume=of_another_driver()),)
+    (chain,) = chains(view("pod", pod=pod_of(phase="Pending"), claims=claims, pod_said=(said,)))
+    assert [str(each.cause) for each in chain.links] == ["VolumeNotAttached", "PodWaitsForVolume"]
+    assert chain.links[0].proof.seen == NOT_ATTACHED
+    assert not chain.waits
+
+
+def test_a_volume_that_the_pod_names_itself_is_told_by_the_reason_of_its_event():
+    text = 'AttachVolume.Attach failed for volume "in-tree" : VolumeInUse: it is on i-2'
+    said = replace(event(text, "FailedAttachVolume"), reason=Reason.VOLUME_IN_USE)
+    found = view("pod", pod=pod_of(phase="Pending"), claims=(), pod_said=(said,))
+    assert causes(found) == [["VolumeInUse", "PodWaitsForVolume"]]
+
+
+def test_an_attachment_that_has_failed_before_it_succeeded_is_over():
+    failed = event(NOT_ATTACHED, "FailedAttachVolume", timedelta(minutes=3))
+    text = 'AttachVolume.Attach succeeded for volume "efs-pv"'
+    attached = replace(event(text, "SuccessfulAttachVolume"), warning=False)
+    of_other = claim_view("Bound", volume=of_another_driver())
+    pod = pod_of(phase="Pending")
+    for claims, events in [
+        ((of_other,), (failed, attached)),
+        ((claim_view("Bound"),), (replace(failed, text=NOT_ATTACHED.replace("efs-pv", PV)),)),
+        ((of_other,), (replace(failed, at=NOW - timedelta(minutes=11)),)),
+    ]:
+        found = view("pod", pod=pod, claims=claims, pod_said=events)
+        assert causes(found) == [["PodWaitsForVolume"]]
 
 
 def test_a_volume_of_another_driver_harms_nobody_that_runs():
