@@ -16,7 +16,12 @@ _LONGEST = 253  # RFC 1123 subdomain, the longest name of a Kubernetes object
 
 
 def shell(command: str, *words: str) -> str:
-    """A command whose ``{}`` are filled with words, each quoted so that a shell takes it as one."""
+    """A command whose ``{}`` are filled with words, each quoted so that a shell takes it as one.
+
+    No command at all, "", if a word would be read as a flag: no object has such a name.
+    """
+    if any(each.startswith("-") for each in words):
+        return ""
     return command.format(*map(shlex.quote, words))
 
 

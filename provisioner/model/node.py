@@ -91,12 +91,14 @@ class CsiNodeDriver(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_on
         return self.allocatable is not None and self.allocatable.count is not None
 
 
-class Owner(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One of ``metadata.ownerReferences``."""
+class Owner(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=True):
+    """One of ``metadata.ownerReferences``: of any kind, and with any name that is not empty."""
 
+    api_version: str = ""
     kind: str = ""
     name: str = ""
     uid: str = ""
+    controller: bool | None = None
 
 
 class OwnedMeta(ObjectMeta, frozen=True, rename="camel", gc=False, kw_only=True):

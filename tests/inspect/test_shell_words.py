@@ -16,6 +16,10 @@ def test_what_a_shell_would_read_otherwise_is_quoted():
     assert shell("kubectl get {} {}", "drivers[*]", "a;b") == "kubectl get 'drivers[*]' 'a;b'"
 
 
+def test_a_word_that_would_be_a_flag_leaves_no_command():
+    assert shell("kubectl delete pod {}", "--all") == ""
+
+
 @pytest.mark.parametrize("text", ["-n", "a b", "$(x)", "", "a" * 254, "A", "a-"])
 def test_what_kubernetes_accepts_as_no_name_is_none(text: str):
     assert not is_name(text)

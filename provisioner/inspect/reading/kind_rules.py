@@ -110,6 +110,10 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", gc=False, kw_only=T
     container_statuses: list[ContainerStatus] | None = None
 
 
+APPS = "apps/v1"
+"""Of Deployments, StatefulSets and ReplicaSets."""
+
+
 class WatchedPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
     """A pod with its status."""
 
@@ -119,7 +123,8 @@ class WatchedPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
     @property
     def owner(self) -> Owner | None:
         """What creates it again if it is deleted; None for a pod of nobody."""
-        return next(iter(self.metadata.owner_references or ()), None)
+        found = (each for each in self.metadata.owner_references or () if each.controller)
+        return next(found, None)
 
     @property
     def deployment(self) -> str:
@@ -129,7 +134,7 @@ class WatchedPod(Pod, frozen=True, rename="camel", gc=False, kw_only=True):
         Source: Kubernetes 1.36 pkg/controller/deployment/sync.go getNewReplicaSet.
         """
         owner, found = self.owner, self.labels.get("pod-template-hash")
-        if owner is None or owner.kind != "ReplicaSet" or not found:
+        if owner is None or (owner.api_version, owner.kind) != (APPS, "ReplicaSet") or not found:
             return ""
         return owner.name.removesuffix(f"-{found}") if owner.name.endswith(f"-{found}") else ""
 

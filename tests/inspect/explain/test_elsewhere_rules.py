@@ -10,7 +10,7 @@ from msgspec import structs
 from provisioner.inspect.explain.chain_rules import Chain
 from provisioner.inspect.explain.view_rules import NodeView, View
 from provisioner.inspect.reading.kind_rules import WatchedPod
-from provisioner.model.node import Node, NodeCondition, Owner
+from provisioner.model.node import Node, NodeCondition
 from provisioner.model.volume import Instance
 from tests.builders import INSTANCE, OTHER_INSTANCE, ZONE
 from tests.inspect.explain.views import (
@@ -18,6 +18,7 @@ from tests.inspect.explain.views import (
     attachment_of,
     chains,
     claim_view,
+    controlled_by,
     ebs,
     node_of,
     node_view,
@@ -133,8 +134,8 @@ def test_a_pod_of_nobody_is_deleted():
 
 def test_a_rolling_update_that_waits_for_its_own_predecessor():
     """The old ReplicaSet would create the pod again at once."""
-    new = pod_of(phase="Pending", owner=Owner(kind="ReplicaSet", name="web-7c9", uid="2"))
-    old = on_other(owner=Owner(kind="ReplicaSet", name="web-6d4", uid="1"))
+    new = pod_of(phase="Pending", owner=controlled_by("ReplicaSet", "web-7c9", "2"))
+    old = on_other(owner=controlled_by("ReplicaSet", "web-6d4", "1"))
     hashed = [
         structs.replace(
             pod, metadata=structs.replace(pod.metadata, labels={"pod-template-hash": name})
@@ -152,7 +153,7 @@ def test_a_rolling_update_that_waits_for_its_own_predecessor():
 
 
 def test_two_replicas_of_one_deployment_cannot_share_the_volume():
-    owner = Owner(kind="ReplicaSet", name="web-6d4", uid="1")
+    owner = controlled_by("ReplicaSet", "web-6d4", "1")
     labels = {"pod-template-hash": "6d4"}
     both = [
         structs.replace(pod, metadata=structs.replace(pod.metadata, labels=labels))
@@ -170,8 +171,39 @@ def test_two_replicas_of_one_deployment_cannot_share_the_volume():
     ],
 )
 def test_a_pod_that_would_be_created_again_is_not_deleted(kind: str, command: str):
-    old = on_other(owner=Owner(kind=kind, name="db", uid="1"))
+    old = on_other(owner=controlled_by(kind, "db", "1"))
     assert only(moving(old)).links[0].command == command
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": "--all"},
+        {"name": "-h"},
+        {"name": "a b"},
+        {"api_version": "example.com/v1"},
+    ],
+)
+def test_an_owner_that_somebody_made_up_gets_into_no_command(changes: dict[str, Any]):
+    old = on_other(owner=structs.replace(controlled_by("StatefulSet", "db"), **changes))
+    first = only(moving(old)).links[0]
+    assert first.command == "kubectl -n shop describe pod old"
+    assert changes.get("name", "made up") not in first.remedy
+
+
+def test_a_deployment_that_somebody_made_up_gets_into_no_command():
+    owner, labels = controlled_by("ReplicaSet", "--all-6d4"), {"pod-template-hash": "6d4"}
+    old, new = (
+        structs.replace(pod, metadata=structs.replace(pod.metadata, labels=labels))
+        for pod in (on_other(owner=owner), pod_of(phase="Pending", owner=owner))
+    )
+    for pod in (pod_of(phase="Pending"), new):
+        assert only(moving(old, pod=pod)).links[0].command == "kubectl -n shop describe pod old"
+
+
+def test_what_only_refers_to_a_pod_does_not_create_it_again():
+    old = on_other(owner=controlled_by("StatefulSet", "db", controller=None))
+    assert only(moving(old)).links[0].command == "kubectl -n shop delete pod old"
 
 
 def test_a_volume_that_is_just_being_unmounted_is_awaited():

@@ -16,6 +16,7 @@ from tests.inspect.explain.views import (
     NODE,
     attachment_of,
     chains,
+    controlled_by,
     csi_node_of,
     first_causes,
     node_of,
@@ -84,12 +85,12 @@ def test_the_full_node_comes_first_then_its_odd_limit_then_room_on_nodes_that_ar
     [
         (None, {}, "Delete the pod and create it without that nodeSelector; or delete a pod that "),
         (
-            Owner(kind="StatefulSet", name="web"),
+            controlled_by("StatefulSet", "web"),
             {},
             "Change the nodeSelector in StatefulSet web, so that it allows a node with room; or ",
         ),
         (
-            Owner(kind="ReplicaSet", name="web-5d9f"),
+            controlled_by("ReplicaSet", "web-5d9f"),
             {"pod-template-hash": "5d9f"},
             "Change the nodeSelector in Deployment web, so that it allows a node with room; or ",
         ),

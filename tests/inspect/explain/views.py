@@ -38,6 +38,7 @@ from provisioner.model.node import (
     NodeSpec,
     NodeStatus,
     OwnedMeta,
+    Owner,
 )
 from provisioner.model.pod import ClaimSource, PodSpec, PodVolume
 from provisioner.model.volume import (
@@ -189,6 +190,12 @@ def node_view(**changes: Any) -> NodeView:
     }
     known = usual | changes
     return NodeView(known.pop("name", NODE), **known)
+
+
+def controlled_by(kind: str, name: str, uid: str = "1", **changes: Any) -> Owner:
+    """The ownerReference of what creates a pod."""
+    usual: dict[str, Any] = {"api_version": "apps/v1", "controller": True}
+    return Owner(kind=kind, name=name, uid=uid, **usual | changes)
 
 
 def pod_of(

@@ -15,8 +15,8 @@ from datetime import timedelta
 from provisioner.inspect.explain import deletion_rules
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.view_rules import ClaimView, View, VolumeView
-from provisioner.inspect.reading.kind_rules import WatchedPod
-from provisioner.inspect.shell_words import shell
+from provisioner.inspect.reading.kind_rules import APPS, WatchedPod
+from provisioner.inspect.shell_words import is_name, shell
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import Reason
 
@@ -28,7 +28,7 @@ _BY_FORCE_AFTER = timedelta(minutes=6)
 _UNMOUNTED_IN = timedelta(minutes=2)
 # Of these, the advice depends on what is on the node; others have better advice of their own.
 _NO_KUBELET = {Cause.NODE_GONE, Cause.NODE_NOT_READY, Reason.INSTANCE_STATE}
-_SCALED = {"StatefulSet", "ReplicaSet"}
+_SCALED = {(APPS, "StatefulSet"), (APPS, "ReplicaSet")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ def _of_a_node_that_lives(there: _There) -> tuple[_Advice, bool]:
 
 def _own_deployment(there: _There) -> str:
     """The Deployment of both pods, "" if they have none in common."""
-    if not there.pods or there.view.pod is None or not there.view.pod.deployment:
+    if not there.pods or there.view.pod is None or not is_name(there.view.pod.deployment):
         return ""
     new, old = there.view.pod, there.pods[0]
     return f"{new.metadata.namespace}/{new.deployment}" if new.deployment == old.deployment else ""
@@ -222,11 +222,13 @@ def _in_use(there: _There, old: WatchedPod) -> _Advice:
             shell("kubectl -n {} patch deployment {} -p {}", namespace, old.deployment, _RECREATE),
         )
     kind, name = ("Deployment", old.deployment) if old.deployment else (owner.kind, owner.name)
+    # Who may create pods chooses these words.
+    is_scaled = is_name(name) and (bool(old.deployment) or (owner.api_version, kind) in _SCALED)
+    by = f"{kind} {name}" if is_name(name) else "owner"
     return _Advice(
         waits,
-        f"End that pod by its {kind} {name}, which would create it again, or let both pods run on "
-        "one node.",
+        f"End that pod by its {by}, which would create it again, or let both pods run on one node.",
         shell("kubectl -n {} scale {} {} --replicas=0", namespace, kind.lower(), name)
-        if old.deployment or kind in _SCALED
+        if is_scaled
         else shell("kubectl -n {} describe pod {}", namespace, old.name),
     )
