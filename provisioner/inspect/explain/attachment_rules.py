@@ -288,7 +288,7 @@ def stuck(view: View, attachment: Attachment, ec2: "InEc2 | None" = None) -> Lin
         if foreign and ec2 and ec2.is_detached
         else shell(_SHOW, attachment.name)
         if foreign
-        else controller_rules.LOG,
+        else controller_rules.log(view, Task.ATTACH),
     )
 
 

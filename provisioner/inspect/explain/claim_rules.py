@@ -405,7 +405,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
             reason_rules.proof_of(last),
             next="the controller",
             remedy="If it takes minutes: look at the controller's log. EC2 may throttle it.",
-            command=controller_rules.LOG,
+            command=controller_rules.log(view, Task.PROVISION),
         )
         return [Chain((link,), waits=True)]
     claim = about.claim
@@ -417,7 +417,7 @@ def _told(view: View, about: ClaimView, *, is_worked_on: bool = True) -> list[Ch
         Proof(about.name, "no event of a provisioner"),
         next="the controller",
         remedy="" if is_new else "Look at the controller's log.",
-        command="" if is_new else controller_rules.LOG,
+        command="" if is_new else controller_rules.log(view, Task.PROVISION),
     )
     return [Chain((link,), waits=is_new)]
 

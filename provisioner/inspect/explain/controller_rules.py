@@ -5,6 +5,7 @@ from enum import IntEnum
 
 from provisioner.inspect.explain.chain_rules import Cause, Chain, Link, Proof, at
 from provisioner.inspect.explain.view_rules import ControllerView, Lease, Said, View
+from provisioner.inspect.shell_words import shell
 
 
 class Task(IntEnum):
@@ -22,8 +23,6 @@ _DOES = {
     Task.RESIZE: "grows and changes volumes",
     Task.SNAPSHOT: "takes snapshots",
 }
-LOG = "kubectl -n ebs-provisioner logs -l app.kubernetes.io/component=controller --tail=50"
-"""The command that shows the log of our controller, as the manifests install it."""
 # The longest pause between two tries: ours waits a minute, the stock driver's sidecars five.
 _TRIES = timedelta(minutes=10)
 _DEPLOYMENTS = (
@@ -63,6 +62,16 @@ def holder(view: View, task: Task) -> Lease | None:
     """The lease of somebody who does this."""
     leases = view.controller.leases
     return leases[task] if leases and leases[task].is_held(view.now) else None
+
+
+def log(view: View, task: Task) -> str:
+    """The command that shows the log of who does this; its pods if that one's is not known."""
+    lease = holder(view, task)
+    if lease is None or not lease.pod:
+        return _PODS
+    # One pod of the stock driver has a container for each task.
+    every = "" if lease.is_ours else " --all-containers"
+    return shell("kubectl -n {} logs {} --tail=50", *lease.pod.split("/")) + every
 
 
 def is_ours(view: View, task: Task) -> bool:

@@ -238,7 +238,7 @@ def _taint(view: View, about: NodeView, links: list[Link]) -> Chain:
         if links or absent
         else "Look at the controller's log. The driver is registered, so it does no harm to remove "
         f"the taint by hand: {shell('kubectl taint node {} {}', about.name, f'{key}-')}",
-        command="" if links or absent else controller_rules.LOG,
+        command="" if links or absent else controller_rules.log(view, Task.ATTACH),
     )
     if links:
         return Chain((*links, left))

@@ -190,13 +190,18 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A lease of the driver: who holds it, and until when if nobody renews it."""
+    """A lease of the driver: who holds it, and until when if nobody renews it.
+
+    Attributes:
+        pod: NAMESPACE/NAME of its holder's; "" if that is not known.
+    """
 
     name: str
     holder: str = ""
     renewed_at: datetime | None = None
     duration_s: int = 15
     exists: bool = True
+    pod: str = ""
 
     @property
     def is_ours(self) -> bool:

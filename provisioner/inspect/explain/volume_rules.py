@@ -301,7 +301,7 @@ def _not_begun(view: View, found: PlacedVolume) -> Chain:
         ),
         next="the controller, which deletes the volume in EC2 and then the object",
         remedy="Look at the controller's log.",
-        command=controller_rules.LOG,
+        command=controller_rules.log(view, Task.PROVISION),
     )
     return Chain((late, stays))
 

@@ -54,6 +54,29 @@ def test_a_missing_class_proves_nothing_if_classes_cannot_be_read():
     assert "ClassNotFound" not in first_causes(found)
 
 
+@pytest.mark.parametrize(
+    ("holder", "pod", "command"),
+    [
+        ("ebs-provisioner_c-0_7f", "storage/c-0", "kubectl -n storage logs c-0 --tail=50"),
+        (
+            "stock-1",
+            "kube-system/stock-1",
+            "kubectl -n kube-system logs stock-1 --tail=50 --all-containers",
+        ),
+        (
+            "stock-1",
+            "",
+            "kubectl get pods -A -l 'app.kubernetes.io/component in (controller,csi-driver)'",
+        ),
+    ],
+)
+def test_the_log_is_that_of_the_pod_that_holds_the_lease(holder: str, pod: str, command: str):
+    working = led(holder)
+    leases = tuple(replace(each, pod=pod) for each in working.leases)
+    found = view(claims=(claim_view(),), controller=replace(working, leases=leases))
+    assert chains(found)[0].links[0].command == command
+
+
 def test_a_claim_of_another_driver():
     assert pending(storage_class=a_class(provisioner="efs.csi.aws.com")) == ["ClassOfOtherDriver"]
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, cast
 
+import pytest
+
 from provisioner.inspect.explain.gathering.controller import controller
 from provisioner.inspect.explain.view_rules import ControllerView
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.reading.kind_rules import WatchedPod
 from provisioner.inspect.reading.setup_kind_rules import SeenLease
 from provisioner.model.leadership import lease_names
 from tests.inspect.doctor import evidence as e
@@ -55,3 +58,34 @@ async def test_old_leases_count_where_no_others_can_be_listed():
 async def test_without_any_lease_nothing_is_known_where_others_cannot_be_listed():
     assert await seen(LeaseApi(lists=False)) == ControllerView()
     assert not any(each.exists for each in (await seen(LeaseApi())).leases)
+
+
+OURS = {"app.kubernetes.io/name": "ebs-provisioner", "app.kubernetes.io/component": "controller"}
+
+
+def pod(name: str, namespace: str, **labels: str) -> WatchedPod:
+    meta = {"name": name, "namespace": namespace, "labels": labels}
+    return e.read(WatchedPod, {"metadata": meta})
+
+
+@pytest.mark.parametrize(
+    ("holder", "pods", "key"),
+    [
+        ("ebs-provisioner_c-0_7f", [pod("c-0", "storage", **OURS)], "storage/c-0"),
+        (
+            "stock-1",
+            [pod("stock-1", "kube-system", app="ebs-csi-controller")],
+            "kube-system/stock-1",
+        ),
+        ("ebs-provisioner_c-0_7f", [pod("c-0", "shop")], ""),
+        ("ebs-provisioner_c-0_7f", [pod("c-0", each, **OURS) for each in ("a", "b")], ""),
+        ("--all", [], ""),
+    ],
+)
+async def test_the_controllers_pod_is_found_by_its_name_in_any_namespace(
+    holder: str, pods: list[WatchedPod], key: str
+):
+    leases = (e.lease(each, holder) for each in NAMES)
+    found = await seen(LeaseApi(*leases, pods=pods))
+
+    assert {each.pod for each in found.leases} == {key}

@@ -60,7 +60,8 @@ POD, CLAIM, NODE = "shop/web-0", "shop/data", "node-1"
 def led(by: str = "ebs-provisioner_pod_1", ago_s: float = 3.0) -> ControllerView:
     """All four leases held."""
     renewed = NOW - timedelta(seconds=ago_s)
-    return ControllerView(tuple(Lease(name, by, renewed) for name in lease_names(DRIVER)))
+    pod = "storage/controller-0" if by else ""
+    return ControllerView(tuple(Lease(name, by, renewed, pod=pod) for name in lease_names(DRIVER)))
 
 
 def said(text: str, event: str = "ProvisioningFailed", **changes: Any) -> Said:
