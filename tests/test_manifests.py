@@ -192,6 +192,19 @@ def test_the_selectors_find_the_pod():
     }
 
 
+@pytest.mark.parametrize("path", ["deployment.yaml", "webhook/deployment.yaml"])
+def test_replicas_that_are_not_ready_do_not_keep_their_nodes_from_being_drained(path: str):
+    """None is without access to AWS: the drain may be what would give them a node that has it."""
+    (budget,) = [
+        each
+        for each in yaml.safe_load_all((MANIFESTS / path).read_text())
+        if each["kind"] == "PodDisruptionBudget"
+    ]
+
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+
+
 def test_the_command_line_takes_the_arguments():
     command, *arguments = container()["args"]
 

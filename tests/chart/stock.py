@@ -44,7 +44,7 @@ PROBES: Json = {
     "controller.replicaCount": 3,
     "controller.priorityClassName": "probe",
     "node.priorityClassName": "probe",
-    "controller.podDisruptionBudget.unhealthyPodEvictionPolicy": "AlwaysAllow",
+    "controller.podDisruptionBudget.unhealthyPodEvictionPolicy": "IfHealthyBudget",
     "controller.podDisruptionBudget.maxUnavailable": 2,
     "controller.podDisruptionBudget.minAvailable": 1,
     "controller.updateStrategy.type": "Recreate",
