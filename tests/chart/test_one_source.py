@@ -29,6 +29,11 @@ SAME: dict[str, tuple[Json, list[str], list[str]]] = {
     "default": ({}, [".", "node"], []),
     "controller alone": ({"node": {"enableLinux": False}}, ["."], []),
     "node plugin alone": ({"nodeComponentOnly": True}, ["node"], []),
+    "classes of your own": (
+        {"storageClasses": None},
+        [".", "node"],
+        ["no-storage-classes"],
+    ),
     "webhook": ({"webhook": {"enabled": True}}, [".", "node", "webhook"], []),
     "zone guard": (
         {"webhook": {"enabled": True, "zoneGuard": True}},

@@ -293,10 +293,10 @@ async def test_beside_the_stock_driver_it_wants_to_be_told_that_this_is_meant(re
         await releases.kubectl("delete", *names, "-n", "kube-system")
 
 
-async def test_the_driver_object_outlives_the_stock_chart_and_is_taken_over(
+async def test_the_driver_object_and_classes_outlive_the_stock_chart_and_are_taken_over(
     releases: Releases, tmp_path: Path
 ):
-    """As docs/install-helm.md says it, with a chart that deletes the object as the stock one does."""
+    """As docs/install-helm.md says it, with a chart that deletes them as the stock one does."""
     other = tmp_path / "stock"
     (other / "templates").mkdir(parents=True)
     (other / "Chart.yaml").write_text("{apiVersion: v2, name: stock, version: 1.0.0}")
@@ -304,18 +304,26 @@ async def test_the_driver_object_outlives_the_stock_chart_and_is_taken_over(
     (other / "templates/all.yaml").write_text(
         "{{ if not .Values.nodeComponentOnly }}\n" + controller + "{{ end }}\n"
     )
+    classes = (MANIFESTS / "storage-classes.yaml").read_text()
+    (other / "templates/classes.yaml").write_text(
+        "{{ if .Values.storageClasses }}\n" + classes + "{{ end }}\n"
+    )
     beside: Json = {"release": "stock", "namespace": "kube-system", "chart": other}
-    await releases.run("install", None, **beside)
+    await releases.run("install", {"storageClasses": [{"name": "ebs-gp3"}]}, **beside)
+    objects = (("csidriver", EBS_DRIVER), ("storageclass", "ebs-gp3"))
     try:
         idle = {
             "besideStock": {"controller": True},
             "csiDriver": {"create": False},
             "node": {"enableLinux": False},
         }
-        keep = ("annotate", "csidriver", EBS_DRIVER, "helm.sh/resource-policy=keep")
-        await releases.kubectl(*keep)
-        before = await releases.get("csidriver", EBS_DRIVER)
-        await releases.run("install", idle)
+        said = await releases.refused("install", idle)
+        assert "StorageClass ebs-gp3 belongs to the release stock in namespace kube-system" in said
+        keep = "helm.sh/resource-policy=keep"
+        await releases.kubectl("annotate", "csidriver", EBS_DRIVER, keep)
+        await releases.kubectl("annotate", "storageclass", "ebs-gp3", "ebs-gp3-retain", keep)
+        before = [await releases.get(*each) for each in objects]
+        await releases.run("install", idle | {"storageClasses": None})
 
         await releases.run("upgrade", {"nodeComponentOnly": True}, **beside)
         gone = await releases.get("deployments", "-n", "kube-system")
@@ -324,9 +332,10 @@ async def test_the_driver_object_outlives_the_stock_chart_and_is_taken_over(
         alone = {"node": {"enableLinux": False}}
         await releases.run("upgrade", alone, "--take-ownership", "--force-conflicts")
 
-        after = await releases.get("csidriver", EBS_DRIVER)
-        assert after["metadata"]["uid"] == before["metadata"]["uid"]
-        assert after["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
+        for each, was in zip(objects, before, strict=True):
+            metadata = (await releases.get(*each))["metadata"]
+            assert metadata["uid"] == was["metadata"]["uid"]
+            assert metadata["annotations"]["meta.helm.sh/release-name"] == RELEASE
     finally:
         await releases.helm("uninstall", "stock", "-n", "kube-system", "--ignore-not-found")
         await releases.helm("uninstall", RELEASE, "-n", NAMESPACE, "--wait")

@@ -4,6 +4,7 @@
 {{- if lookup "v1" "Namespace" "" "kube-system" }}
 {{- $wrong = concat
   (fromJsonArray (include "ebs.refuse.releases" .))
+  (fromJsonArray (include "ebs.refuse.ownedClasses" .))
   (fromJsonArray (include "ebs.refuse.namespaces" .))
   (fromJsonArray (include "ebs.refuse.besideStock" .))
   (fromJsonArray (include "ebs.refuse.kinds" .))
@@ -22,6 +23,14 @@
 {{- end }}
 {{- end }}
 
+{{- /* The same, but empty too if the object is kept: whoever has it kept means to hand it over, with
+--take-ownership. */}}
+{{- define "ebs.heldBy" -}}
+{{- if ne (get ((.object.metadata).annotations | default dict) "helm.sh/resource-policy") "keep" }}
+{{- include "ebs.otherOwner" . }}
+{{- end }}
+{{- end }}
+
 {{- define "ebs.refuse.releases" -}}
 {{- $wrong := list }}
 {{- range $name := list "ebs-provisioner-controller" "ebs-provisioner-node" "ebs-webhook" }}
@@ -31,13 +40,35 @@
 {{- end }}
 {{- end }}
 {{- $driver := lookup "storage.k8s.io/v1" "CSIDriver" "" "ebs.csi.aws.com" }}
-{{- $owner := include "ebs.otherOwner" (dict "object" $driver "root" $) }}
-{{- /* Whoever has it kept means to hand it over: --take-ownership. */}}
-{{- $kept := eq (get ((($driver).metadata).annotations | default dict) "helm.sh/resource-policy") "keep" }}
-{{- if and $owner (not $kept) (not $wrong) .Values.csiDriver.create (not .Values.nodeComponentOnly) }}
+{{- $owner := include "ebs.heldBy" (dict "object" $driver "root" $) }}
+{{- if and $owner (not $wrong) .Values.csiDriver.create (not .Values.nodeComponentOnly) }}
 {{- $wrong = append $wrong (printf "the CSIDriver ebs.csi.aws.com belongs to the release %s: set csiDriver.create=false as long as that release keeps it (docs/migrate.md)" $owner) }}
 {{- end }}
 {{- toJson ($wrong | uniq) }}
+{{- end }}
+
+{{- /* In two releases, a class is deleted with the first of them. */}}
+{{- define "ebs.refuse.ownedClasses" -}}
+{{- $wrong := list }}
+{{- $classes := list }}
+{{- range .Values.storageClasses }}
+{{- $classes = append $classes (list "storage.k8s.io/v1" "StorageClass" .name "leave it out of storageClasses") }}
+{{- end }}
+{{- if .Values.defaultStorageClass.enabled }}
+{{- $classes = append $classes (list "storage.k8s.io/v1" "StorageClass" "ebs-csi-default-sc" "set defaultStorageClass.enabled=false") }}
+{{- end }}
+{{- if .Capabilities.APIVersions.Has "snapshot.storage.k8s.io/v1" }}
+{{- range .Values.volumeSnapshotClasses }}
+{{- $classes = append $classes (list "snapshot.storage.k8s.io/v1" "VolumeSnapshotClass" .name "leave it out of volumeSnapshotClasses") }}
+{{- end }}
+{{- end }}
+{{- range $each := ternary list $classes .Values.nodeComponentOnly }}
+{{- $class := lookup (index $each 0) (index $each 1) "" (index $each 2) }}
+{{- with include "ebs.heldBy" (dict "object" $class "root" $) }}
+{{- $wrong = append $wrong (printf "%s %s belongs to the release %s: %s as long as that release keeps it, or hand it over first (docs/install-helm.md)" (index $each 1) (index $each 2) . (index $each 3)) }}
+{{- end }}
+{{- end }}
+{{- toJson $wrong }}
 {{- end }}
 
 {{- /* A namespace of somebody else gets no labels that let its pods do all on their host. */}}

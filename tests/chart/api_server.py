@@ -1,0 +1,86 @@
+"""An API server that Helm's ``lookup`` can ask: it answers with given objects, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+Json = dict[str, Any]
+VERSION = {"major": "1", "minor": "33", "gitVersion": "v1.33.0"}
+KINDS: dict[str, dict[str, str]] = {
+    "v1": {"namespaces": "Namespace", "nodes": "Node"},
+    "apps/v1": {"deployments": "Deployment", "daemonsets": "DaemonSet"},
+    "rbac.authorization.k8s.io/v1": {"clusterroles": "ClusterRole"},
+    "storage.k8s.io/v1": {"csidrivers": "CSIDriver", "storageclasses": "StorageClass"},
+    "snapshot.storage.k8s.io/v1": {"volumesnapshotclasses": "VolumeSnapshotClass"},
+}
+"""What the chart looks for, by group and plural."""
+NAMESPACED = {"deployments", "daemonsets"}
+KUBE_SYSTEM: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}
+
+
+def answers(objects: Iterable[Json]) -> dict[str, Json]:
+    """What is answered on each path: which kinds there are, and the objects."""
+    groups = [each.split("/") for each in KINDS if "/" in each]
+    found: dict[str, Json] = {
+        "/version": VERSION,
+        "/api": {"kind": "APIVersions", "versions": ["v1"]},
+        "/apis": {
+            "kind": "APIGroupList",
+            "groups": [
+                {"name": name, "versions": [{"groupVersion": f"{name}/{version}"}]}
+                for name, version in groups
+            ],
+        },
+    }
+    for group, kinds in KINDS.items():
+        found[root(group)] = {
+            "kind": "APIResourceList",
+            "groupVersion": group,
+            "resources": [
+                {"name": plural, "kind": kind, "namespaced": plural in NAMESPACED, "verbs": ["get"]}
+                for plural, kind in kinds.items()
+            ],
+        }
+    for each in (KUBE_SYSTEM, *objects):
+        [plural] = [
+            name for name, kind in KINDS[each["apiVersion"]].items() if kind == each["kind"]
+        ]
+        found[f"{root(each['apiVersion'])}/{plural}/{each['metadata']['name']}"] = each
+    return found
+
+
+def root(group: str) -> str:
+    """The path below which a group's objects are."""
+    return f"/apis/{group}" if "/" in group else f"/api/{group}"
+
+
+@contextmanager
+def serving(objects: Iterable[Json]) -> Iterator[str]:
+    """The URL of a cluster that has ``kube-system`` and these objects, none of them in a namespace."""
+    known = answers(objects)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            path = self.path.partition("?")[0]
+            missing = {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
+            self.send_response(200 if path in known else 404)
+            self.send_header("Content-Type", "application/json")
+            self.end_headers()
+            self.wfile.write(json.dumps(known.get(path, missing)).encode())
+
+        def log_message(self, *_: object):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

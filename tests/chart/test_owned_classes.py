@@ -1,0 +1,134 @@
+"""Classes of others are left to them: uninstalling what has a class deletes it."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.api_server import serving
+from tests.chart.helm import (
+    CHART_FOLDER,
+    MANIFESTS,
+    NAMESPACE,
+    built,
+    helm,
+    kustomized,
+    rendered,
+)
+
+Json = dict[str, Any]
+pytestmark = built
+
+CLASSES: Json = {
+    "storageClasses": [{"name": "fast"}],
+    "defaultStorageClass": {"enabled": True},
+    "volumeSnapshotClasses": [{"name": "ebs", "deletionPolicy": "Delete"}],
+}
+NONE = (
+    *("--set", "storageClasses=null,volumeSnapshotClasses=null"),
+    *("--set", "defaultStorageClass.enabled=false"),
+)
+"""As docs/install-helm.md has it."""
+
+
+def of(release: str, namespace: str, kind: str, name: str, **annotations: str) -> Json:
+    """A class that this release has made."""
+    group = "snapshot.storage.k8s.io" if kind == "VolumeSnapshotClass" else "storage.k8s.io"
+    owner = {
+        "meta.helm.sh/release-name": release,
+        "meta.helm.sh/release-namespace": namespace,
+    }
+    metadata = {"name": name, "annotations": owner | annotations}
+    return {"apiVersion": f"{group}/v1", "kind": kind, "metadata": metadata}
+
+
+def of_stock(kind: str, name: str, **annotations: str) -> Json:
+    return of("stock", "kube-system", kind, name, **annotations)
+
+
+def said(values: Json, *objects: Json) -> list[str]:
+    """What is refused in a cluster with these objects."""
+    # One refusal that is always there: nothing is asked of the cluster after it.
+    values = values | {"fips": True}
+    with serving(objects) as url:
+        code, _, errors = helm(
+            *("template", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
+            *("--dry-run=server", f"--kube-apiserver={url}", "--values", "-"),
+            text=yaml.safe_dump(values),
+        )
+    assert code != 0
+    sentences = [line[2:] for line in errors.splitlines() if line.startswith("- ")]
+    assert [each for each in sentences if each.startswith("fips:")], errors
+    return [each for each in sentences if not each.startswith("fips:")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "instead"),
+    [
+        ("StorageClass", "fast", "leave it out of storageClasses"),
+        ("StorageClass", "ebs-csi-default-sc", "set defaultStorageClass.enabled=false"),
+        ("VolumeSnapshotClass", "ebs", "leave it out of volumeSnapshotClasses"),
+    ],
+)
+def test_a_class_of_another_release_is_named_with_what_leaves_it_to_that_release(
+    kind: str, name: str, instead: str
+):
+    [sentence] = said(CLASSES, of_stock(kind, name))
+
+    assert sentence == (
+        f"{kind} {name} belongs to the release stock in namespace kube-system: {instead} as long "
+        "as that release keeps it, or hand it over first (docs/install-helm.md)"
+    )
+
+
+def test_a_class_that_is_to_be_taken_over_is_accepted():
+    kept = of_stock("StorageClass", "fast", **{"helm.sh/resource-policy": "keep"})
+
+    assert said(CLASSES, kept) == []
+
+
+def test_other_classes_of_that_release_and_our_own_are_accepted():
+    ours = of("ebs-provisioner", NAMESPACE, "StorageClass", "fast")
+
+    assert said(CLASSES, ours, of_stock("StorageClass", "slow")) == []
+
+
+def test_a_release_without_classes_asks_for_none():
+    assert said(CLASSES | {"nodeComponentOnly": True}, of_stock("StorageClass", "fast")) == []
+
+
+def test_all_classes_of_a_values_file_can_be_left_out_for_a_time():
+    code, output, errors = helm(
+        *("template", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
+        *("--api-versions=snapshot.storage.k8s.io/v1", "--values", "-", *NONE),
+        text=yaml.safe_dump(CLASSES),
+    )
+
+    assert code == 0, errors
+    kinds = {each["kind"] for each in yaml.safe_load_all(output) if each}
+    assert "Deployment" in kinds
+    assert kinds & {"StorageClass", "VolumeSnapshotClass"} == set()
+
+
+def test_the_stock_charts_default_class_may_be_the_only_one():
+    objects = rendered({"storageClasses": None, "defaultStorageClass": {"enabled": True}})
+
+    classes = [each["metadata"]["name"] for each in objects if each["kind"] == "StorageClass"]
+    assert classes == ["ebs-csi-default-sc"]
+
+
+def test_a_kustomization_without_our_classes_keeps_its_own(tmp_path: Path):
+    mine = {"kind": "StorageClass", "metadata": {"name": "mine"}, "provisioner": "ebs.csi.aws.com"}
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"apiVersion": "storage.k8s.io/v1", **mine}))
+    kustomization = {
+        "resources": [os.path.relpath(MANIFESTS, tmp_path), "mine.yaml"],
+        "components": [os.path.relpath(MANIFESTS / "no-storage-classes", tmp_path)],
+    }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+
+    objects = kustomized(tmp_path)
+
+    classes = [each["metadata"]["name"] for each in objects if each["kind"] == "StorageClass"]
+    assert classes == ["mine"]
