@@ -78,6 +78,7 @@ CASES: dict[str, tuple[Json, Any]] = {
         {"name": "probe"},
     ),
     "webhook.callerTokenSecret": (WEBHOOK, "probe"),
+    "webhook.egressPorts": (WEBHOOK, [16443]),
     "webhook.hostNetwork": (WEBHOOK, True),
     "webhook.namespaceOverride": (WEBHOOK, "probe"),
     "webhook.serviceAccount.create": (WEBHOOK, False),

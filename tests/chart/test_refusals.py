@@ -414,6 +414,7 @@ SCHEMA: dict[str, tuple[Json, str]] = {
         {"controller": {"topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1}]}},
         "missing property 'whenUnsatisfiable'",
     ),
+    "a port that is none": ({"webhook": {"egressPorts": [70000]}}, "/webhook/egressPorts/0"),
     "a format of logs": ({"node": {"loggingFormat": "xml"}}, "must be one of 'text', 'json'"),
 }
 

@@ -60,12 +60,31 @@ ebs-webhook:
 {{- if eq $object.metadata.name "ebs-provisioner-controller-leases" }}
 {{- $_ := set $object.metadata "namespace" $root.Values.controller.leaderElectionNamespace }}
 {{- end }}
+{{- if eq $object.kind "NetworkPolicy" }}
+{{- with fromJsonArray (include "ebs.egressPorts" $root) }}
+{{- $_ := set $object.spec "egress" (append $object.spec.egress (dict "ports" .)) }}
+{{- end }}
+{{- end }}
 {{- range $webhook := $object.webhooks }}
 {{- with $webhook.clientConfig }}{{ $_ := set .service "namespace" $webhooks }}{{ end }}
 {{- range (default dict $webhook.namespaceSelector).matchExpressions }}
 {{- include "ebs.placeNames" (dict "expression" . "root" $root) }}
 {{- end }}
 {{- end }}
+{{- end }}
+
+{{- /* What the values have the webhook connect to besides: the proxy, and ports that you name. */}}
+{{- define "ebs.egressPorts" -}}
+{{- $numbers := list }}
+{{- with .Values.proxy.http_proxy }}
+{{- $host := regexReplaceAll "^([a-zA-Z]+://)?([^/]*@)?([^/]*).*$" . "${3}" }}
+{{- $usual := hasPrefix "https:" (lower .) | ternary "443" "80" }}
+{{- $numbers = append $numbers (regexFind ":[0-9]+$" $host | trimPrefix ":" | default $usual | int) }}
+{{- end }}
+{{- range .Values.webhook.egressPorts }}{{ $numbers = append $numbers (int .) }}{{ end }}
+{{- $ports := list }}
+{{- range $numbers | uniq }}{{ $ports = append $ports (dict "port" . "protocol" "TCP") }}{{ end }}
+{{- toJson $ports }}
 {{- end }}
 
 {{- /* Our namespaces, where a selector leaves them out. */}}
