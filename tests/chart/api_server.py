@@ -9,6 +9,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import yaml
+
+from tests.chart.helm import CHART_FOLDER, NAMESPACE, helm
+
 Json = dict[str, Any]
 VERSION = {"major": "1", "minor": "33", "gitVersion": "v1.33.0"}
 KINDS: dict[str, dict[str, str]] = {
@@ -50,7 +54,9 @@ def answers(objects: Iterable[Json]) -> dict[str, Json]:
         [plural] = [
             name for name, kind in KINDS[each["apiVersion"]].items() if kind == each["kind"]
         ]
-        found[f"{root(each['apiVersion'])}/{plural}/{each['metadata']['name']}"] = each
+        namespace = each["metadata"].get("namespace")
+        within = f"/namespaces/{namespace}" if namespace else ""
+        found[f"{root(each['apiVersion'])}{within}/{plural}/{each['metadata']['name']}"] = each
     return found
 
 
@@ -61,7 +67,7 @@ def root(group: str) -> str:
 
 @contextmanager
 def serving(objects: Iterable[Json]) -> Iterator[str]:
-    """The URL of a cluster that has ``kube-system`` and these objects, none of them in a namespace."""
+    """The URL of a cluster that has the namespace ``kube-system`` and these objects."""
     known = answers(objects)
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,3 +90,19 @@ def serving(objects: Iterable[Json]) -> Iterator[str]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def refused(values: Json, *objects: Json) -> list[str]:
+    """What is refused in a cluster with these objects."""
+    # One refusal that is always there: nothing is asked of the cluster after it.
+    values = values | {"fips": True}
+    with serving(objects) as url:
+        code, _, errors = helm(
+            *("template", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
+            *("--dry-run=server", f"--kube-apiserver={url}", "--values", "-"),
+            text=yaml.safe_dump(values),
+        )
+    assert code != 0
+    sentences = [line[2:] for line in errors.splitlines() if line.startswith("- ")]
+    assert [each for each in sentences if each.startswith("fips:")], errors
+    return [each for each in sentences if not each.startswith("fips:")]

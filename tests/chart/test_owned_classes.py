@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.chart.api_server import serving
+from tests.chart.api_server import refused
 from tests.chart.helm import (
     CHART_FOLDER,
     MANIFESTS,
@@ -48,22 +48,6 @@ def of_stock(kind: str, name: str, **annotations: str) -> Json:
     return of("stock", "kube-system", kind, name, **annotations)
 
 
-def said(values: Json, *objects: Json) -> list[str]:
-    """What is refused in a cluster with these objects."""
-    # One refusal that is always there: nothing is asked of the cluster after it.
-    values = values | {"fips": True}
-    with serving(objects) as url:
-        code, _, errors = helm(
-            *("template", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
-            *("--dry-run=server", f"--kube-apiserver={url}", "--values", "-"),
-            text=yaml.safe_dump(values),
-        )
-    assert code != 0
-    sentences = [line[2:] for line in errors.splitlines() if line.startswith("- ")]
-    assert [each for each in sentences if each.startswith("fips:")], errors
-    return [each for each in sentences if not each.startswith("fips:")]
-
-
 @pytest.mark.parametrize(
     ("kind", "name", "instead"),
     [
@@ -75,7 +59,7 @@ def said(values: Json, *objects: Json) -> list[str]:
 def test_a_class_of_another_release_is_named_with_what_leaves_it_to_that_release(
     kind: str, name: str, instead: str
 ):
-    [sentence] = said(CLASSES, of_stock(kind, name))
+    [sentence] = refused(CLASSES, of_stock(kind, name))
 
     assert sentence == (
         f"{kind} {name} belongs to the release stock in namespace kube-system: {instead} as long "
@@ -86,17 +70,17 @@ def test_a_class_of_another_release_is_named_with_what_leaves_it_to_that_release
 def test_a_class_that_is_to_be_taken_over_is_accepted():
     kept = of_stock("StorageClass", "fast", **{"helm.sh/resource-policy": "keep"})
 
-    assert said(CLASSES, kept) == []
+    assert refused(CLASSES, kept) == []
 
 
 def test_other_classes_of_that_release_and_our_own_are_accepted():
     ours = of("ebs-provisioner", NAMESPACE, "StorageClass", "fast")
 
-    assert said(CLASSES, ours, of_stock("StorageClass", "slow")) == []
+    assert refused(CLASSES, ours, of_stock("StorageClass", "slow")) == []
 
 
 def test_a_release_without_classes_asks_for_none():
-    assert said(CLASSES | {"nodeComponentOnly": True}, of_stock("StorageClass", "fast")) == []
+    assert refused(CLASSES | {"nodeComponentOnly": True}, of_stock("StorageClass", "fast")) == []
 
 
 def test_all_classes_of_a_values_file_can_be_left_out_for_a_time():

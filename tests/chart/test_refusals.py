@@ -337,6 +337,16 @@ CASES: dict[str, tuple[Json, str]] = {
         {"webhook": {"enabled": True, "certManager": {"issuerRef": {"name": "ca"}}}},
         "webhook.certManager.issuerRef is for certificates=cert-manager",
     ),
+    **{
+        f"a stock {sidecar} that asks for no lease": (
+            {
+                "besideStock": {"controller": True},
+                "sidecars": {sidecar: {"leaderElection": {"enabled": False}}},
+            },
+            f"besideStock.controller: sidecars.{sidecar}.leaderElection.enabled is false, so the stock controller asks for no lease, and both controllers would work at the same time",
+        )
+        for sidecar in ("provisioner", "attacher")
+    },
     "a label by which a selector finds its pods": (
         {"controller": {"podLabels": {"app.kubernetes.io/component": "storage"}}},
         "controller.podLabels: app.kubernetes.io/component is set by the chart",

@@ -108,6 +108,11 @@ says it until this release has taken that over, and from then on where its lease
 {{- else if ne $namespace $.Values.controller.leaderElectionNamespace }}
 {{- $wrong = append $wrong (printf "aws-ebs-csi-driver keeps its leases in %s: set controller.leaderElectionNamespace to it, or both controllers work at the same time" $namespace) }}
 {{- end }}
+{{- range $controller.spec.template.spec.containers }}
+{{- if and $.Values.besideStock.controller (hasPrefix "csi-" .name) (has "--leader-election=false" (.args | default list)) }}
+{{- $wrong = append $wrong (printf "%s of aws-ebs-csi-driver's controller (Deployment %s/ebs-csi-controller) has --leader-election=false, so both controllers would work at the same time: set sidecars.%s.leaderElection.enabled=true in its chart first" .name $namespace (trimPrefix "csi-" .name)) }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- $nodes := lookup "apps/v1" "DaemonSet" $namespace "ebs-csi-node" }}
 {{- if and $nodes $.Values.node.enableLinux (not $.Values.besideStock.node) }}

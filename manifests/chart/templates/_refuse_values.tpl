@@ -39,6 +39,12 @@
 {{- if $traced }}
 {{- $wrong = append $wrong "controller.otelTracing and node.otelTracing: there are no traces; use the metrics, and leave them empty" }}
 {{- end }}
+{{- range $sidecar := list "provisioner" "attacher" }}
+{{- $elects := ((get ($.Values.sidecars | default dict) $sidecar | default dict).leaderElection | default dict).enabled }}
+{{- if and $.Values.besideStock.controller (eq (toString $elects) "false") }}
+{{- $wrong = append $wrong (printf "besideStock.controller: sidecars.%s.leaderElection.enabled is false, so the stock controller asks for no lease, and both controllers would work at the same time; set it to true, and upgrade the stock chart with it first" $sidecar) }}
+{{- end }}
+{{- end }}
 {{- if $c.httpEndpoint }}
 {{- $wrong = append $wrong "controller.httpEndpoint: metrics are always on port 8080; use controller.enableMetrics" }}
 {{- end }}
