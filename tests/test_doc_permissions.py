@@ -47,3 +47,27 @@ def told(title: str) -> dict[str, set[str]]:
 )
 def test_the_table_of_rights_is_what_the_manifests_give(title: str, names: tuple[str, ...]):
     assert told(title) == granted(*(MANIFESTS / name for name in names))
+
+
+COUNTED = {"A": 1, "Three": 3, "Four": 4, "Five": 5, "Six": 6}
+SAID_OF = (
+    r"\b([A-Z]\w*) (?:ValidatingAdmissionPolic|more come)[^`]*`(manifests/[\w/-]+)(?:\.yaml)?`"
+)
+
+
+def test_the_page_of_rights_counts_the_policies_that_hold_the_accounts():
+    page = section("reference/rbac", "Controller") + section("reference/rbac", "Webhook")
+
+    said = {name: COUNTED[word] for word, name in re.findall(SAID_OF, page)}
+
+    assert said == {
+        "manifests/policy": policies(MANIFESTS / "policy.yaml"),
+        "manifests/volume-moves": policies(MANIFESTS / "volume-moves" / "policy.yaml"),
+        "manifests/webhook/policy": policies(MANIFESTS / "webhook" / "policy.yaml"),
+    }
+
+
+def policies(path: Path) -> int:
+    """How many a file has, without their bindings."""
+    kinds = [each["kind"] for each in yaml.safe_load_all(path.read_text())]
+    return kinds.count("ValidatingAdmissionPolicy")
