@@ -199,6 +199,13 @@ def test_every_component_of_the_manifests_is_told_about():
     assert [each for each in folders if f"manifests/{each}" not in text] == []
 
 
+def test_what_only_helm_4_knows_is_told_with_what_helm_3_takes():
+    lines = [line for line in page("install-helm").splitlines() if "--force-conflicts" in line]
+
+    assert len(lines) > 2
+    assert [line for line in lines if "Helm 4" not in line] == []
+
+
 def test_every_parameter_is_in_the_table_and_no_other():
     table = section("storage-classes", "Parameters")
 
