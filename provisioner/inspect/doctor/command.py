@@ -36,6 +36,7 @@ _AREAS = (
     webhook_rules.RULES,
     node_rules.RULES,
     volume_rules.RULES,
+    right_rules.RULES,
     account_rules.RULES,
 )
 

@@ -170,6 +170,7 @@ class CloudEvidence:
         tries: one for each action that the controller needs.
         keys: one for each class that names a key.
         default_key: None if no class uses it.
+        untagged: AttachVolume of a volume that no policy of ours takes; None if there is none.
         refused: why no try was made, "" if they were.
     """
 
@@ -184,6 +185,7 @@ class CloudEvidence:
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
     default_key: DefaultKey | None = None
+    untagged: Try | None = None
     refused: str = ""
     quotas: Sequence[QuotaUse] = ()
 

@@ -1,8 +1,8 @@
 """What is asked of AWS: what exists, whose rights there are, and how much is left."""
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 from provisioner.ec2.volumes import Volumes
@@ -64,6 +64,7 @@ class Rights:
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
     default_key: DefaultKey | None = None
+    untagged: Try | None = None
     tried_as: str = ""
     is_controllers: bool = False
     refused: str = ""
@@ -128,20 +129,15 @@ class _Questions:
         samples = self._samples(instances, [*volumes.values(), *tagged], snapshot)
         late = Rights(refused=f"EC2 has not answered within {_PATIENCE_S:.0f} s")
         rights = await self._noting("DryRun", self._rights(samples, arn), late)
+        of_rights: dict[str, Any] = {f.name: getattr(rights, f.name) for f in fields(rights)}
         evidence = CloudEvidence(
             region=self._caller.region,
             identity=arn,
-            tried_as=rights.tried_as,
-            is_controllers=rights.is_controllers,
-            not_as_controller=rights.not_as_controller,
             volumes=volumes,
             tagged=tagged,
             instances=instances,
-            tries=rights.tries,
-            keys=rights.keys,
-            default_key=rights.default_key,
-            refused=rights.refused,
             quotas=quotas,
+            **of_rights,
         )
         calls = dict(self._caller.sent)
         for action, number in self._readers.cloud.sent().items():
@@ -226,14 +222,18 @@ class _Questions:
         return [each for each in uses(in_use, limits) if each.limit is not None]
 
     def _samples(
-        self, instances: Mapping[str, SeenInstance], volumes: Iterable[Volume], snapshot: str
+        self, instances: Mapping[str, SeenInstance], volumes: Sequence[Volume], snapshot: str
     ) -> Samples:
+        cluster_id = self._cluster.cluster_id or ""
         ours = [each for each in volumes if each.tags.get(MADE_BY_DRIVER) == "true"]
         free = [each for each in ours if each.state is VolumeState.AVAILABLE]
         attached = next((each for each in ours if each.attachments), None)
         volume = next(iter(free), attached)
         running = [each for each in instances.values() if each.state == "running"]
         near = [each for each in running if volume is None or each.zone == volume.zone]
+        of_zone = {each.zone: each.instance_id for each in running}
+        bare = (each for each in volumes if not right_rules.is_taken(each.tags, cluster_id))
+        untagged = ((v.volume_id, of_zone[v.zone]) for v in bare if v.zone in of_zone)
         labelled = (zone_of(node.labels) or "" for node in self._cluster.nodes)
         zones = [each.zone for each in running] or [each for each in labelled if names_zone(each)]
         return Samples(
@@ -243,7 +243,8 @@ class _Questions:
             attached_id=attached.volume_id if attached else "",
             instance_id=near[0].instance_id if near else "",
             snapshot_id=snapshot,
-            cluster_id=self._cluster.cluster_id or "",
+            cluster_id=cluster_id,
+            untagged=next(untagged, None),
         )
 
     async def _rights(self, samples: Samples, arn: str) -> Rights:
@@ -259,9 +260,8 @@ class _Questions:
             found = Rights(tried_as=who, is_controllers=is_controllers, not_as_controller=why)
             if refused := await why_no_tries(aws):
                 return replace(found, refused=refused)
-            tries = await asyncio.gather(
-                *(try_it(aws, each) for each in right_rules.attempts(samples))
-            )
+            attempts = [*right_rules.attempts(samples), *right_rules.of_untagged(samples)]
+            tries = await asyncio.gather(*(try_it(aws, each) for each in attempts))
             of_classes = key_rules.of_classes(self._cluster.classes, self._identity.driver)
             keys, default_key = await asyncio.gather(
                 named_keys(aws, of_classes, samples),
@@ -269,9 +269,10 @@ class _Questions:
             )
             return replace(
                 found,
-                tries=tries,
+                tries=tries[: len(tries) - bool(samples.untagged)],
                 keys=keys,
                 default_key=default_key,
+                untagged=tries[-1] if samples.untagged else None,
                 tried_as=who or "an unknown identity",
             )
         finally:

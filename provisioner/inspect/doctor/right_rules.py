@@ -13,11 +13,21 @@ from dataclasses import dataclass
 from typing import Any
 
 from provisioner.classes import volume_attributes_class_rules
-from provisioner.inspect.doctor.check_rules import Check, Finding, Verdict, ok, unknown
+from provisioner.inspect.doctor.check_rules import (
+    Check,
+    Finding,
+    Rule,
+    Verdict,
+    counted,
+    ok,
+    skipped,
+    some,
+    unknown,
+)
 from provisioner.inspect.doctor.evidence_rules import Evidence, Try
 from provisioner.inspect.reading.controller_rules import ours
 from provisioner.model import tags
-from provisioner.model.names import MADE_BY_DRIVER, UNCLAIMED
+from provisioner.model.names import CLAIM_NAME, MADE_BY_DRIVER, UNCLAIMED
 
 ALLOWED = "DryRunOperation"
 REFUSED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
@@ -42,6 +52,7 @@ _OWNER = tags.Owner("kube-system", "kubectl-ebs-doctor", "kubectl-ebs-doctor", "
 _GIB = 4
 _TAGGING = "CreateTags"  # by itself; with a creation, it is tried there
 _TRIED_TAG = "kubectl-ebs-doctor"
+_TAGGED_AT_ONCE = 100  # a command that fits on a screen
 _RECONCILE = "--reconcile-extra-tags"
 AS_CONTROLLER = "try it as the controller: --as-controller, or --role ARN"
 
@@ -58,6 +69,7 @@ class Samples:
         instance_id: of a running instance, in the zone of ``volume_id`` where there is one.
         snapshot_id: of a snapshot with the driver's tag.
         cluster_id: of the controller.
+        untagged: a volume that no policy of ours takes, and an instance in its zone.
     """
 
     zone: str = ""
@@ -67,6 +79,7 @@ class Samples:
     instance_id: str = ""
     snapshot_id: str = ""
     cluster_id: str = ""
+    untagged: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +141,21 @@ def _on_a_volume(samples: Samples) -> Iterator[Attempt]:
     written = {"Resources": [volume], "Tags": [{"Key": _TRIED_TAG, "Value": ""}]}
     yield Attempt(_TAGGING, volume, written, none)
     no_instance = none or ("" if samples.instance_id else "no instance of a Node is running")
-    attach = {**here, "InstanceId": samples.instance_id, "Device": "/dev/xvddx"}
-    yield Attempt("AttachVolume", volume, attach, no_instance)
+    yield _attachment(volume, samples.instance_id, no_instance)
     in_use = none or ("every volume of the driver is attached" if volume == attached else "")
     yield Attempt("DetachVolume", volume, here, in_use)
     yield Attempt("DeleteVolume", attached, {"VolumeId": attached}, not_attached)
+
+
+def of_untagged(samples: Samples) -> Iterator[Attempt]:
+    """One call or none: whether a policy that is not ours takes what ours do not."""
+    if samples.untagged:
+        yield _attachment(*samples.untagged)
+
+
+def _attachment(volume: str, instance: str, missing: str = "") -> Attempt:
+    params = {"VolumeId": volume, "InstanceId": instance, "Device": "/dev/xvddx"}
+    return Attempt("AttachVolume", volume, params, missing)
 
 
 def _on_a_snapshot(samples: Samples) -> Iterator[Attempt]:
@@ -228,3 +251,53 @@ def _remedy(action: str) -> str:
 def _brief(message: str) -> str:
     """Without the encoded message, which only ``aws sts decode-authorization-message`` reads."""
     return message.partition(" Encoded authorization failure")[0].strip()
+
+
+def is_taken(found: Mapping[str, str], cluster_id: str) -> bool:
+    """Whether one of the policies in manifests/iam takes a volume with these tags."""
+    of_cluster = bool(cluster_id) and found.get(tags.cluster_key(cluster_id)) == "owned"
+    return of_cluster or found.get(MADE_BY_DRIVER) == "true" or CLAIM_NAME in found
+
+
+def _volume_tags(seen: Evidence) -> Finding:
+    """The policies of others may take all volumes, as those of aws-ebs-csi-driver long did."""
+    owners = {each.volume_id(seen.driver) or "": each.name for each in seen.cluster.volumes}
+    volumes = {each: seen.cloud.volumes[each] for each in owners if each in seen.cloud.volumes}
+    if not volumes:
+        return skipped("EC2 shows no volume of a PersistentVolume")
+    cluster_id = seen.cluster.cluster_id or ""
+    bare = sorted(id_ for id_, v in volumes.items() if not is_taken(v.tags, cluster_id))
+    if not bare:
+        return ok(f"{counted(len(volumes), 'volume')} checked")
+    proof = f"no tag that manifests/iam/controller-policy.json takes: {some(_named(bare, owners))}"
+    tried = seen.cloud.untagged
+    answer = Verdict.UNKNOWN
+    if tried is not None and seen.cloud.is_controllers:
+        found = verdict(tried, is_controllers=True, who=seen.cloud.tried_as)
+        answer, proof = found.verdict, f"{proof}; AttachVolume: {found.proof}"
+    if answer is Verdict.OK:
+        return ok(proof)
+    worst = Verdict.FAILED if answer is Verdict.FAILED else Verdict.WARNING
+    return Finding(worst, proof, _tagging(bare))
+
+
+def _named(ids: list[str], owners: Mapping[str, str]) -> list[str]:
+    return [f"{each} of PersistentVolume {owners[each]}" for each in ids]
+
+
+def _tagging(ids: list[str]) -> str:
+    more = "; then run this check again for the others" if len(ids) > _TAGGED_AT_ONCE else ""
+    return (
+        f"aws ec2 create-tags --resources {' '.join(ids[:_TAGGED_AT_ONCE])} "
+        f"--tags Key={MADE_BY_DRIVER},Value=true{more} (docs/reference/iam.md)"
+    )
+
+
+RULES = (
+    Rule(
+        "volume-tags",
+        "the controller's policy takes the volumes of all PersistentVolumes",
+        ("persistentvolumes", "DescribeVolumes"),
+        _volume_tags,
+    ),
+)

@@ -25,6 +25,7 @@ from provisioner.inspect.reading.setup_kind_rules import (
 )
 from provisioner.model.attachment import Attachment
 from provisioner.model.leadership import lease_names
+from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.model.node import CsiNode
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
@@ -123,7 +124,8 @@ def attachment(node_name: str = "node-1", *, attached: bool = True) -> Attachmen
 
 def volume(instance_id: str = INSTANCE, **changes: Any) -> Volume:
     there = InstanceAttachment(instance_id, "/dev/xvdaa", AttachmentState.ATTACHED)
-    made = Volume(VOLUME, VolumeState.IN_USE, ZONE, 20, attachments=(there,))
+    tags = {MADE_BY_DRIVER: "true"}
+    made = Volume(VOLUME, VolumeState.IN_USE, ZONE, 20, attachments=(there,), tags=tags)
     return replace(made, **changes)
 
 
