@@ -50,6 +50,13 @@ _AREAS = (
     help="Try rights as the role of the controller's ServiceAccount, by a token of it.",
 )
 @click.option(
+    "--as-service-account",
+    "account",
+    metavar="NAMESPACE/NAME",
+    default="",
+    help="The same for this ServiceAccount, also before its controller leads.",
+)
+@click.option(
     "--lease-namespace",
     default="",
     help="Namespace of the controller's leases; they are looked for if it is not given.",
@@ -62,16 +69,27 @@ _AREAS = (
     show_default=True,
 )
 def doctor(
-    *, target: Target, role: str, as_controller: bool, lease_namespace: str, output: str
+    *,
+    target: Target,
+    role: str,
+    as_controller: bool,
+    account: str,
+    lease_namespace: str,
+    output: str,
 ) -> None:
     """Check what volumes of this cluster need, in Kubernetes and in AWS.
 
     Nothing is changed: rights are tried with EC2's DryRun. The exit code is 1 if a check fails, and
-    0 with warnings only. A check that could not be made is "unknown", and does not fail.
+    0 with warnings only. A check that could not be made is "unknown", and does not fail; a role
+    that you name and that cannot be assumed does.
     """
-    if role and as_controller:
-        raise click.UsageError("--role and --as-controller exclude each other")
-    identity = Identity(target.driver, role, as_controller)
+    if bool(role) + as_controller + bool(account) > 1:
+        raise click.UsageError(
+            "--role, --as-controller and --as-service-account exclude each other"
+        )
+    if account and not all(account.partition("/")):
+        raise click.UsageError(f"--as-service-account {account}: give NAMESPACE/NAME")
+    identity = Identity(target.driver, role, as_controller or bool(account), account)
     carry_out(_doctor(Question(target, identity, lease_namespace), output))
 
 

@@ -154,6 +154,14 @@ class DefaultKey:
     refusal: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class NotAssumed:
+    """Why rights could not be tried as whom the command names, and what would help."""
+
+    why: str
+    remedy: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudEvidence:
     """What AWS says.
@@ -172,6 +180,7 @@ class CloudEvidence:
         default_key: None if no class uses it.
         untagged: AttachVolume of a volume that no policy of ours takes; None if there is none.
         refused: why no try was made, "" if they were.
+        not_assumed: why the role that the command asks for cannot be assumed; None if it can.
     """
 
     region: str = ""
@@ -187,6 +196,7 @@ class CloudEvidence:
     default_key: DefaultKey | None = None
     untagged: Try | None = None
     refused: str = ""
+    not_assumed: NotAssumed | None = None
     quotas: Sequence[QuotaUse] = ()
 
 

@@ -156,7 +156,7 @@ async def _cluster(cluster: Cluster, question: Question) -> ClusterEvidence:
     leases = await _leases(cluster, question)
     holders = [each.spec.holder_identity or "" for each in leases.values()]
     cluster_id = await cluster_id_of(cluster, mine[0]) if mine else None
-    account = await _account(cluster, at_work(deployments, holders))
+    account = await _account(cluster, at_work(deployments, holders), question.identity.account)
     controllers = [*mine, *stock_controllers(deployments)]
     return ClusterEvidence(
         nodes=await cluster.every(SYSTEM_NODES),
@@ -235,10 +235,13 @@ async def _unchecked(cluster: Cluster, namespaces: list[str]) -> dict[str, float
     return total if paths else None
 
 
-async def _account(cluster: Cluster, controller: Workload | None) -> KubeObject | None:
-    """The ServiceAccount of a controller; without one, that of the usual names."""
+async def _account(cluster: Cluster, controller: Workload | None, given: str) -> KubeObject | None:
+    """The ServiceAccount that is given, or that of a controller, or one of the usual names."""
     names: tuple[tuple[str, str], ...] = ACCOUNTS
-    if controller is not None:
+    if given:
+        namespace, _, name = given.partition("/")
+        names = ((namespace, name),)
+    elif controller is not None:
         names = ((controller.metadata.namespace, controller.account_name),)
     found = [await cluster.one(SERVICE_ACCOUNTS, name, namespace) for namespace, name in names]
     return next((each for each in found if each is not None), None)

@@ -15,6 +15,7 @@ from provisioner.inspect.doctor.evidence_rules import (
     ClusterEvidence,
     DefaultKey,
     KeyTry,
+    NotAssumed,
     SeenInstance,
     Try,
 )
@@ -28,7 +29,7 @@ from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.reading.quota_rules import QuotaUse, uses
 from provisioner.inspect.reading.setup_kinds import TOKENS
 from provisioner.model import tags
-from provisioner.model.errors import Ec2Error, Reason, StorageError
+from provisioner.model.errors import NO_ANSWER, Ec2Error, KubeError, Reason, StorageError
 from provisioner.model.instance_type_limit import known_limit
 from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.model.node_affinity import names_zone
@@ -50,11 +51,13 @@ class Identity:
         driver: its name.
         role: the controller's, to be assumed; "" for none.
         as_controller: whether the controller's role is assumed by its ServiceAccount's token.
+        account: "NAMESPACE/NAME" of the ServiceAccount to take for the controller's; "" to find it.
     """
 
     driver: str
     role: str = ""
     as_controller: bool = False
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Rights:
     tried_as: str = ""
     is_controllers: bool = False
     refused: str = ""
+    not_assumed: NotAssumed | None = None
     not_as_controller: str = ""
 
 
@@ -250,10 +254,18 @@ class _Questions:
     async def _rights(self, samples: Samples, arn: str) -> Rights:
         """Try them, as the identity that the command asks for."""
         why = why_not_as_controller(self._cluster, self._identity)
+        if why and self._identity.account:
+            is_there = self._cluster.account is not None
+            remedy = right_rules.ROLE_FROM_ELSEWHERE if is_there else right_rules.NO_ACCOUNT
+            return Rights(not_assumed=NotAssumed(why, remedy))
         try:
             aws = self._caller if why else await self._tried_as()
         except StorageError as error:
-            return Rights(refused=error.message)
+            if error.reason in NO_ANSWER:
+                return Rights(refused=error.message)
+            account = self._cluster.account if self._identity.as_controller else None
+            remedy = right_rules.how_to_assume(account, of_token=isinstance(error, KubeError))
+            return Rights(not_assumed=NotAssumed(error.message, remedy))
         is_controllers = aws is not self._caller
         try:
             who = await self._who("GetCallerIdentity of the role", aws) if is_controllers else arn
@@ -303,6 +315,8 @@ def why_not_as_controller(cluster: ClusterEvidence, identity: Identity) -> str:
     if not identity.as_controller:
         return ""
     account = cluster.account
+    if account is None and identity.account:
+        return f"ServiceAccount {identity.account} was not found, or may not be read"
     if account is None:
         usual = " and ".join("/".join(each) for each in ACCOUNTS)
         return (

@@ -27,6 +27,7 @@ from provisioner.inspect.doctor.check_rules import (
 from provisioner.inspect.doctor.evidence_rules import Evidence, Try
 from provisioner.inspect.reading.controller_rules import ours
 from provisioner.model import tags
+from provisioner.model.meta import KubeObject
 from provisioner.model.names import CLAIM_NAME, MADE_BY_DRIVER, UNCLAIMED
 
 ALLOWED = "DryRunOperation"
@@ -55,6 +56,11 @@ _TRIED_TAG = "kubectl-ebs-doctor"
 _TAGGED_AT_ONCE = 100  # a command that fits on a screen
 _RECONCILE = "--reconcile-extra-tags"
 AS_CONTROLLER = "try it as the controller: --as-controller, or --role ARN"
+ROLE_FROM_ELSEWHERE = (
+    "a role of EKS Pod Identity or of an instance is tried with --role ARN, once its trust policy "
+    "allows you sts:AssumeRole (docs/kubectl-ebs.md#whose-rights)"
+)
+NO_ACCOUNT = "correct NAMESPACE/NAME, or apply the manifests of the controller first"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +174,44 @@ def _on_a_snapshot(samples: Samples) -> Iterator[Attempt]:
     yield Attempt("EnableFastSnapshotRestores", snapshot, restore, none)
 
 
+def how_to_assume(account: KubeObject | None, *, of_token: bool) -> str:
+    """What lets rights be tried as a role.
+
+    Args:
+        account: the ServiceAccount whose token was to be used, None to assume the role as you.
+        of_token: whether the API server has refused that token.
+    """
+    if account is None:
+        return (
+            "let the role's trust policy allow you sts:AssumeRole; if it is a role of a "
+            "ServiceAccount, try it as that: --as-service-account NAMESPACE/NAME "
+            "(docs/kubectl-ebs.md#whose-rights)"
+        )
+    if of_token:
+        return f"you need the right to create serviceaccounts/token of {account.key}"
+    subject = f"system:serviceaccount:{account.metadata.namespace}:{account.name}"
+    return (
+        "the controller cannot assume it either: let the role's trust policy allow "
+        f"sts:AssumeRoleWithWebIdentity to the subject {subject}, by this cluster's OIDC issuer "
+        "(docs/install.md)"
+    )
+
+
 def checks(seen: Evidence) -> Iterator[Check]:
     """One check for each action, or one that says why nothing was tried."""
     cloud = seen.cloud
+    title = "the controller has its rights in EC2"
+    if cloud.not_assumed is not None:
+        remedy = cloud.not_assumed.remedy
+        yield Check(
+            "iam", Verdict.FAILED, title, f"nothing was tried: {cloud.not_assumed.why}", remedy
+        )
+        return
     if cloud.refused or not cloud.tries:
         yield Check(
             "iam",
             Verdict.UNKNOWN,
-            "the controller has its rights in EC2",
+            title,
             cloud.refused or "EC2 was not asked",
             "see the checks region and aws-identity",
         )
