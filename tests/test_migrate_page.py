@@ -1,8 +1,10 @@
 """What the page on migration says to set, held to the programs and to the other driver."""
 
 import re
+from fnmatch import fnmatchcase
 
 from provisioner.model import tags
+from tests.chart.stock import KEYS
 from tests.documents import page
 
 OWNER = tags.Owner("default", "data", "pvc-1", "Delete")
@@ -21,3 +23,11 @@ def test_with_the_settings_for_kops_its_role_can_use_what_ours_has_made():
     assert "KubernetesCluster" not in dict(
         tags.of_new_snapshot("snapshot-1", cluster_id=cluster_id, extra={})
     )
+
+
+def test_the_election_of_the_stock_controller_has_to_be_on_before_anything_else_is_done():
+    _, _, steps = page("migrate").partition("## Change the controller\n")
+    first, _, _ = steps.partition("2. **")
+    (key,) = re.findall(r"election must be on \(`(.+?)`", first)
+
+    assert {k.split(".")[1] for k in KEYS if fnmatchcase(k, key)} >= {"provisioner", "attacher"}
