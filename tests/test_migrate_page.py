@@ -3,9 +3,11 @@
 import re
 from fnmatch import fnmatchcase
 
+import yaml
+
 from provisioner.model import tags
 from tests.chart.stock import KEYS
-from tests.documents import page
+from tests.documents import ROOT, first_column, page, section
 
 OWNER = tags.Owner("default", "data", "pvc-1", "Delete")
 
@@ -31,3 +33,43 @@ def test_the_election_of_the_stock_controller_has_to_be_on_before_anything_else_
     (key,) = re.findall(r"election must be on \(`(.+?)`", first)
 
     assert {k.split(".")[1] for k in KEYS if fnmatchcase(k, key)} >= {"provisioner", "attacher"}
+
+
+CARRIED = section("migrate", "Carry the stock settings over")
+OPTIONS = ROOT / "manifests" / "chart" / "templates" / "_options.tpl"
+# What our chart does with them is no option of a program.
+OF_MANIFESTS = {"node.selinux", "node.hostNetwork", "nodeAllocatableUpdatePeriodSeconds"}
+LOGS = {"controller.logLevel", "node.logLevel"}  # they change nothing for a volume
+
+
+def options_of_the_chart() -> set[str]:
+    """The stock keys that our chart turns into options of the programs."""
+    parts = re.split(r'define "ebs\.(\w+)Options"', OPTIONS.read_text())[1:]
+    named = {
+        f"{component}.{name}"
+        for component, text in zip(parts[::2], parts[1::2], strict=True)
+        for name in re.findall(r"\$values\.(\w+)", text)
+    }
+    return {key for key in KEYS if any(f"{key}.".startswith(f"{each}.") for each in named)}
+
+
+def test_each_stock_setting_that_changes_what_happens_to_volumes_has_a_row():
+    rows = first_column(CARRIED, r"[\w.*]+(?:: \w+)?")
+    keys = {row.partition(":")[0] for row in rows}
+    meant = {key for key in KEYS if any(fnmatchcase(key, each) for each in keys)}
+
+    assert len(options_of_the_chart()) >= 10
+    assert (options_of_the_chart() | OF_MANIFESTS) - LOGS - meant == set()
+    assert [each for each in keys if not any(fnmatchcase(key, each) for key in KEYS)] == []
+
+
+def test_the_literals_and_components_of_that_table_exist():
+    known = yaml.safe_load((ROOT / "manifests" / "chart" / "options.yaml").read_text())
+    wanted = re.findall(r"`EBS_PROVISIONER_(CONTROLLER|NODE)_(\w+)", CARRIED)
+    components = re.findall(r"`(manifests/[\w-]+)`", CARRIED)
+
+    assert len(wanted) >= 7
+    for program, name in wanted:
+        assert f"--{name.lower().replace('_', '-')}" in known[program.lower()].split()
+    for each in components:
+        assert (ROOT / each / "kustomization.yaml").exists()
