@@ -213,8 +213,10 @@ def _hop_limit(seen: Evidence) -> Finding:
         if each.hop_limit is not None and each.hop_limit < _HOPS and each.state == "running"
     ]
     remedy = (
-        "aws ec2 modify-instance-metadata-options --instance-id ID --http-put-response-hop-limit "
-        "2, or give the controller a role by its ServiceAccount (docs/install.md)"
+        "set MetadataOptions.HttpPutResponseHopLimit to 2 in the launch template of the nodes "
+        "(kOps: in the InstanceGroup), and for those that run: aws ec2 "
+        "modify-instance-metadata-options --instance-id ID --http-put-response-hop-limit 2; or "
+        "give the controller a role by its ServiceAccount (docs/install.md)"
     )
     good = f"{counted(len(seen.cloud.instances), 'instance')} with {_HOPS} or more"
     return judged(problems, good, remedy, worst=Verdict.WARNING)

@@ -30,6 +30,7 @@ from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.taint import Taint
 from provisioner.model.volume import AttachmentState, InstanceAttachment, VolumeState
 from provisioner.model.volume_snapshot import VolumeSnapshotClass
+from tests.documents import page
 from tests.inspect.doctor import evidence as e
 from tests.inspect.doctor.evidence import SOUND, checked, with_cloud, with_cluster
 from webhook.model.review import UNCHECKED
@@ -700,6 +701,16 @@ def hops(**changes: Any) -> Check:
     seen = with_cluster(**changes)
     near = replace(e.CLOUD, instances={e.INSTANCE: e.instance(hop_limit=1)})
     return checked(replace(seen, cloud=near))["hop-limit"]
+
+
+def test_the_hop_limit_is_set_first_where_new_instances_have_it_from():
+    seen = with_cloud(instances={e.INSTANCE: e.instance(hop_limit=1)})
+
+    for text in (checked(seen)["hop-limit"].remedy, page("install")):
+        first, command, _ = text.partition("modify-instance-metadata-options")
+        assert command
+        assert "launch template" in first
+        assert "MetadataOptions.HttpPutResponseHopLimit" in first
 
 
 def test_controllers_with_credentials_of_their_own_need_no_metadata_service():
