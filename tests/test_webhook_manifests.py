@@ -13,6 +13,8 @@ from provisioner.kube import lease
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.node_affinity import labels_in
 from provisioner.sandbox import installation
+from tests.documents import page
+from tests.json_patch import applied
 from webhook import app
 from webhook import settings as names
 from webhook.cli import serve
@@ -454,3 +456,30 @@ def test_growing_and_changing_never_asks_the_webhook():
         (["UPDATE"], ["persistentvolumes"])
     ]
     assert not [each for rule in rules for each in rule["resources"] if "/status" in each]
+
+
+def test_the_page_gives_the_account_the_role_that_trusts_it():
+    account, text = the("ServiceAccount"), page("webhook")
+    (example,) = re.findall(r"^patches:\n.*?(?=^```)", text, re.MULTILINE | re.DOTALL)
+    (patch,) = yaml.safe_load(example)["patches"]
+    changed = applied(account, yaml.safe_load(patch["patch"]))
+
+    meta = account["metadata"]
+    assert f"`system:serviceaccount:{meta['namespace']}:{meta['name']}`" in text
+    assert patch["target"] == {"kind": account["kind"], "name": meta["name"]}
+    assert "eks.amazonaws.com/role-arn" in changed["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("name", ["webhook", "install", "troubleshooting"])
+def test_the_webhook_is_removed_as_it_was_applied(name: str):
+    (applied_as,) = re.findall(r"apply -k (my-\S+)", page("webhook"))
+
+    assert re.findall(r"delete -k ([\w/-]*webhook)", page(name)) == [applied_as]
+
+
+def test_the_example_on_the_page_says_that_its_volume_is_not_yours():
+    (line,) = re.findall(
+        r"^kubectl create -f docs/examples/static-volume.*$", page("webhook"), re.MULTILINE
+    )
+
+    assert "put your volume's id in" in line
