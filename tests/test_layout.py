@@ -144,7 +144,7 @@ ALLOWED: dict[str, set[str]] = {
         *("inspect.terminal", "classes", "controller.deleting", "ec2", "kube"),
     },
     "inspect.orphans": {
-        *("inspect.command_line", "inspect.reading", "inspect.shell_words", "inspect.terminal"),
+        *("inspect.command_line", "inspect.reading", "inspect.terminal"),
         *("ec2", "kube", "options"),
     },
     "inspect.quota": {"inspect.command_line", "inspect.reading", "inspect.terminal"},
