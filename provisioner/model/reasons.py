@@ -142,9 +142,10 @@ ADVICE: dict[Reason, Advice] = {
     ),
     Reason.SNAPSHOT_IN_USE: Advice(
         "An AMI uses the EBS snapshot, so it is not deleted; or another VolumeSnapshotContent "
-        "names it, so it stays until the last one goes.",
-        "Deregister the AMI that the message names, or do what else EC2 says. For a content, do "
-        "nothing.",
+        "names it, so it stays until the last one goes; or its content was deleted without its "
+        "VolumeSnapshot, so it stays for other clusters that may use it.",
+        "Deregister the AMI that the message names, or do what else EC2 says. For another content, "
+        "do nothing. For other clusters: if none uses the snapshot, delete it in EC2.",
     ),
     Reason.SNAPSHOT_LOCKED: Advice(
         "The EBS snapshot is locked, so it cannot be deleted.",

@@ -190,8 +190,13 @@ def _deletion(
 ) -> Step:
     """``shouldDelete`` of the sidecar, except that a missing VolumeSnapshot is enough (#1446).
 
+    It is not enough for a snapshot that was given: whoever copies a content from another cluster
+    copies the UID of a VolumeSnapshot there, and that cluster may still use the snapshot.
+
     A snapshot that other contents name is kept; the sidecar deletes it. A snapshot that was given
     is deleted even if no status was written yet; the sidecar keeps it, for nobody to find.
+    Source: external-snapshotter 8.6 pkg/common-controller/snapshot_controller.go ``syncContent``,
+    its note on copied YAML files.
     """
     if CONTENT_FINALIZER not in content.finalizers:
         return SETTLED
@@ -206,9 +211,21 @@ def _deletion(
             return Withdraw()
         if BEING_DELETED not in content.annotations and not owner_is_gone:
             return SETTLED
+    may_go = is_unbound or _ends_its_snapshot(content, owner_is_gone=owner_is_gone)
+    return _end(content, may_go=may_go, kept_for=kept_for)
+
+
+def _end(content: VolumeSnapshotContent, *, may_go: bool, kept_for: Collection[str]) -> Step:
+    """What becomes of the snapshot of a content that goes."""
     made = (content.status.snapshot_handle or "") if content.status else content.snapshot_id
     if content.spec.deletion_policy != DELETE or _is_of_group(content) or not is_snapshot_id(made):
         return Release()
+    if not may_go:
+        return Release(
+            f"snapshot {made} is kept, because another cluster may use it: the VolumeSnapshot that "
+            "its content names does not exist in this one; delete the snapshot in EC2 if nobody "
+            "needs it"
+        )
     if kept_for:
         return Release(
             f"snapshot {made} is kept, because VolumeSnapshotContent {min(kept_for)} names it too; "
@@ -235,8 +252,15 @@ def keeps(
         return False
     if not content.deleting or content.spec.deletion_policy != DELETE:
         return True
-    is_ended = BEING_DELETED in content.annotations or owner_is_gone
-    return bool(content.snapshot_uid) and not is_ended
+    return bool(content.snapshot_uid) and not _ends_its_snapshot(
+        content, owner_is_gone=owner_is_gone
+    )
+
+
+def _ends_its_snapshot(content: VolumeSnapshotContent, *, owner_is_gone: bool) -> bool:
+    """Whether the end of its VolumeSnapshot is proven, so that its snapshot may go as well."""
+    was_given = bool(content.spec.source.snapshot_handle)
+    return BEING_DELETED in content.annotations or (owner_is_gone and not was_given)
 
 
 def _ends_backup_of(ending: VolumeSnapshotContent, restored: VolumeSnapshotContent) -> bool:

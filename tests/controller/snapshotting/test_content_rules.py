@@ -147,6 +147,20 @@ def test_a_snapshot_object_that_is_gone_is_enough_for_the_end():  # race 26, sid
     assert decide(ending(status=READY), owner_is_gone=True) == Delete(SNAPSHOT)
 
 
+@pytest.mark.parametrize("status", [None, READY])
+def test_a_given_snapshot_stays_when_the_volumesnapshot_is_only_missing(
+    status: v.VolumeSnapshotContentStatus | None,
+):
+    step = decide(ending(given=SNAPSHOT, status=status), owner_is_gone=True)
+
+    assert isinstance(step, Release)
+    assert f"snapshot {SNAPSHOT} is kept" in step.why_kept
+    assert "another cluster may use it" in step.why_kept
+    # There is nothing to tell where nothing would be deleted.
+    retained = ending(given=SNAPSHOT, status=status, policy=v.RETAIN)
+    assert decide(retained, owner_is_gone=True) == Release()
+
+
 def test_a_content_goes_without_its_snapshot_if_another_one_names_it():
     step = decide(ending(status=READY, annotations=BEING_DELETED), kept_for=["other", "an"])
 
@@ -177,6 +191,11 @@ def test_one_that_waits_for_the_end_of_its_volumesnapshot_keeps_it():
     other = ending(annotations=BEING_DELETED)
     assert content_rules.keeps(ending(), other, owner_is_gone=False)
     assert not content_rules.keeps(ending(), other, owner_is_gone=True)
+
+
+def test_one_that_leaves_its_given_snapshot_to_others_keeps_it():
+    other = ending(annotations=BEING_DELETED)
+    assert content_rules.keeps(ending(given=SNAPSHOT), other, owner_is_gone=True)
 
 
 END_OF_BACKUP = ending(given=SNAPSHOT, owner=UNBOUND, labels={v.VELERO_BACKUP: "monday"})

@@ -8,7 +8,7 @@ from copy import deepcopy
 import pytest
 
 from provisioner.model import volume_snapshot as v
-from tests.controller.snapshot_world import World, in_world
+from tests.controller.snapshot_world import World, in_world, take_like_stock
 
 
 @pytest.mark.parametrize(
@@ -98,6 +98,26 @@ def test_a_content_whose_snapshot_object_is_gone_ends_without_a_word():  # sidec
 
         assert kept is not None
         assert world.ec2.taken == {}
+
+    in_world(story)
+
+
+def test_a_content_copied_from_another_cluster_goes_without_the_snapshot_of_that_cluster():
+    async def story(world: World) -> None:
+        taken = await take_like_stock(world)
+        world.begin()
+        name = world.ask(given=taken)
+        await world.until(lambda: world.is_ready(name))
+        key = "volumesnapshots shop/daily-1"
+        there = deepcopy(world.kube.objects[key])
+        there["metadata"]["uid"] = "uid-of-this-cluster"  # the content has that of the other one
+        world.kube.put(key, there)
+        world.change(name, deletionTimestamp="2026-11-21T10:00:00Z")
+        await world.until(lambda: world.content(name) is None)
+
+        assert list(world.ec2.taken) == [taken]
+        [told] = world.events.of_users("SnapshotDeleteError")
+        assert f"snapshot {taken} is kept" in told
 
     in_world(story)
 
