@@ -19,7 +19,6 @@ from typing import Any
 
 from provisioner.model import tags
 from provisioner.model.ebs_snapshot import LockRequest
-from provisioner.model.errors import StorageError
 from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.tag_template import OF_SNAPSHOT, TagTemplate
 from provisioner.model.volume_snapshot import VolumeSnapshotClass, VolumeSnapshotContent
@@ -86,11 +85,14 @@ def unknown_zones(parameters: SnapshotParameters, known: frozenset[str]) -> str 
     )
 
 
-def settings_of(read_class: VolumeSnapshotClass | None) -> dict[str, str]:
-    """What is written to a content whose snapshot is taken by this class."""
+def settings_of(read_class: VolumeSnapshotClass | None) -> dict[str, str | None]:
+    """What is written to a content whose snapshot is taken by this class.
+
+    None takes away what an earlier request noted, which was refused.
+    """
     given = (read_class.parameters if read_class else None) or {}
     kept = {name: text for name, text in given.items() if name.lower().startswith(_SETTINGS_BEGIN)}
-    return {PENDING_SETTINGS: json.dumps(kept, sort_keys=True)} if kept else {}
+    return {PENDING_SETTINGS: json.dumps(kept, sort_keys=True) if kept else None}
 
 
 def pending_settings(content: VolumeSnapshotContent) -> SnapshotParameters | None:
@@ -101,15 +103,6 @@ def pending_settings(content: VolumeSnapshotContent) -> SnapshotParameters | Non
     except (ValueError, AttributeError, TypeError, RecursionError):  # somebody else has written it
         return None
     return parameters if parameters and (parameters.fast_zones or parameters.lock) else None
-
-
-def settings_unknown(error: StorageError) -> StorageError:
-    """The same, with what follows from it."""
-    message = (
-        f"{error.message}; it is unknown whether the snapshot should be locked or enabled for fast "
-        "restore, so neither is done"
-    )
-    return StorageError(error.reason, message, retry_after_s=error.retry_after_s)
 
 
 def untimely_lock(parameters: SnapshotParameters, now: datetime) -> str | None:

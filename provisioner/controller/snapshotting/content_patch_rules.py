@@ -35,7 +35,7 @@ class Plan:
 
     request: SnapshotRequest
     parameters: SnapshotParameters
-    annotations: Mapping[str, str]  # of the content, before its snapshot is taken
+    annotations: Mapping[str, str | None]  # of the content, before its snapshot is taken
 
 
 def plan(
@@ -114,7 +114,7 @@ def invalid(content: VolumeSnapshotContent, why: object) -> StorageError:
     return StorageError(Reason.INVALID_CLASS, message, retry_after_s=SLOWLY_S)
 
 
-def is_announced(content: VolumeSnapshotContent, annotations: Mapping[str, str]) -> bool:
+def is_announced(content: VolumeSnapshotContent, annotations: Mapping[str, str | None]) -> bool:
     """Whether it says that a snapshot may be taken for it, and has our finalizer."""
     is_said = all(content.annotations.get(key) == text for key, text in annotations.items())
     return is_said and content.is_being_created and CONTENT_FINALIZER in content.finalizers

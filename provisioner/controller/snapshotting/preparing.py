@@ -1,5 +1,8 @@
 """Prepare a snapshot before its content is ready: lock it, and enable fast snapshot restore.
 
+What is due is noted on the content, whatever has become of its class since: a lock cannot be taken
+back. Nothing is noted of a snapshot that the stock driver has begun; it has requested both itself
+before it records a snapshot.
 Its content becomes ready only once it is locked. It does become ready without fast restore: a
 Warning says so, and EC2 is asked again later.
 """
@@ -10,9 +13,8 @@ import structlog
 
 from provisioner import clock
 from provisioner.controller.shared.services import Services
-from provisioner.controller.snapshotting import class_rules, content_patch_rules
+from provisioner.controller.snapshotting import class_rules
 from provisioner.controller.snapshotting.attempts import Attempts, Going
-from provisioner.controller.snapshotting.class_rules import SnapshotParameters
 from provisioner.controller.snapshotting.record import CHECK, ContentWriter, SnapshotEvents
 from provisioner.model.backoff import Backoff
 from provisioner.model.decision import Later
@@ -33,8 +35,6 @@ class Preparing:
     def __init__(
         self, services: Services, attempts: Attempts, writer: ContentWriter, events: SnapshotEvents
     ) -> None:
-        self._driver = services.settings.driver
-        self._caches = services.caches
         self._snapshots = services.snapshots
         self._attempts = attempts
         self._writer = writer
@@ -49,8 +49,8 @@ class Preparing:
             StorageError: it is not locked; it was reported, and is to be retried later.
         """
         attempt = self._attempts.of(content)
+        settings = class_rules.pending_settings(content)
         try:
-            settings = await self._settings(content)
             if settings is not None and settings.lock is not None:
                 # After a failure or a restart it may be locked already.
                 self._attempts.keep(content, replace(attempt, is_new=False))
@@ -108,19 +108,3 @@ class Preparing:
         if is_new or not await self._snapshots.lock_state(snapshot_id):
             await self._snapshots.lock(snapshot_id, lock)
             log.info("snapshot locked", snapshot=snapshot_id, mode=lock.mode)
-
-    async def _settings(self, content: VolumeSnapshotContent) -> SnapshotParameters | None:
-        """What its class asks for; None for nothing, or if that is no longer known.
-
-        What the class asked for when the snapshot was started is written to the content, so a
-        deleted class does not matter. The stock driver writes nothing: its snapshots become ready
-        all the same, and a Warning says so.
-        """
-        read_class = await self._caches.snapshot_class(content.class_name)
-        try:
-            return content_patch_rules.parameters_of(content, read_class, driver=self._driver)
-        except StorageError as error:
-            kept = class_rules.pending_settings(content)
-            if kept is None:
-                self._events.warn(content, class_rules.settings_unknown(error))
-            return kept

@@ -46,11 +46,11 @@ class ContentWriter:
         self._caches = caches
 
     async def announce(
-        self, content: VolumeSnapshotContent, annotations: Mapping[str, str]
+        self, content: VolumeSnapshotContent, annotations: Mapping[str, str | None]
     ) -> VolumeSnapshotContent:
         """Say that EC2 is about to be asked for a snapshot, and add the finalizer.
 
-        ``annotations`` say how the snapshot is to be prepared.
+        ``annotations`` say how the snapshot is to be prepared; None takes one away.
 
         snapshot-controller adds the finalizer as well, but in a sync of its own. A content that is
         deleted before that would be gone, and its snapshot would belong to nothing.

@@ -6,7 +6,6 @@ import pytest
 
 from provisioner.controller.snapshotting import class_rules
 from provisioner.model.ebs_snapshot import LockRequest
-from provisioner.model.errors import Reason, StorageError
 from provisioner.model.names import PENDING_SETTINGS
 from tests.snapshot_builders import a_content, a_snapshot_class
 
@@ -21,7 +20,8 @@ def test_what_a_class_asks_for_afterwards_is_read_again_from_the_content():
         "fastSnapshotRestoreAvailabilityZones": "us-east-1a",
         "tagSpecification_1": "team=a",
     }
-    written = class_rules.settings_of(a_snapshot_class(parameters=given))
+    noted = class_rules.settings_of(a_snapshot_class(parameters=given))
+    written = {key: text for key, text in noted.items() if text is not None}
     found = class_rules.pending_settings(a_content(annotations=written))
 
     assert found is not None
@@ -31,9 +31,10 @@ def test_what_a_class_asks_for_afterwards_is_read_again_from_the_content():
 
 
 @pytest.mark.parametrize("given", [None, {}, {"tagSpecification_1": "team=a"}])
-def test_a_class_that_asks_for_nothing_leaves_the_content_alone(given: dict[str, str] | None):
-    assert class_rules.settings_of(a_snapshot_class(parameters=given)) == {}
-    assert class_rules.settings_of(None) == {}
+def test_a_class_that_asks_for_nothing_takes_away_what_was_noted(given: dict[str, str] | None):
+    nothing = {PENDING_SETTINGS: None}
+    assert class_rules.settings_of(a_snapshot_class(parameters=given)) == nothing
+    assert class_rules.settings_of(None) == nothing
 
 
 @pytest.mark.parametrize(
@@ -67,12 +68,3 @@ def test_a_lock_for_some_days_is_timely():
 
     assert class_rules.untimely_lock(class_rules.parse(given), NOW) is None
     assert class_rules.untimely_lock(class_rules.parse({}), NOW) is None
-
-
-def test_people_are_told_what_follows_from_a_class_that_went():
-    told = class_rules.settings_unknown(
-        StorageError(Reason.CLASS_NOT_FOUND, "VolumeSnapshotClass ebs is gone")
-    )
-
-    assert told.reason is Reason.CLASS_NOT_FOUND
-    assert told.message.startswith("VolumeSnapshotClass ebs is gone; it is unknown whether")

@@ -42,16 +42,71 @@ def test_a_lock_is_made_though_the_class_went_after_the_snapshot_was_taken(
     in_world(story)
 
 
-def test_what_a_class_that_went_may_have_asked_for_is_told_where_nobody_knows():
+def change_class(world: World, parameters: dict[str, str]) -> None:
+    """Delete it, and create another one of its name."""
+    delete_class(world)
+    world.install_class(parameters)
+    world.snapshotter._caches.snapshot_classes._store.apply(
+        world.kube.decoded("volumesnapshotclasses ebs")
+    )
+
+
+@pytest.mark.parametrize("is_other_process", [False, True], ids=["same process", "after a crash"])
+@pytest.mark.parametrize("asked_later", [LOCKED, FAST], ids=["locked", "fast"])
+def test_a_snapshot_that_was_taken_gets_nothing_that_its_class_asks_for_only_later(
+    asked_later: dict[str, str], *, is_other_process: bool
+):
     async def story(world: World) -> None:
-        world.ec2.shown_after_s = 5.0
+        world.ec2.takes_s = 60.0
         world.begin()
-        name = world.ask()  # the class asks for nothing, as one of the stock driver's snapshots
-        await world.until(lambda: world.ec2.taken)
-        delete_class(world)
+        name = world.ask()
+        await world.until(lambda: (c := world.content(name)) and c.snapshot_id)
+        change_class(world, asked_later)
+        if is_other_process:
+            await world.end()
+            world.begin(take_over=True)
         await world.until(lambda: world.is_ready(name))
 
-        assert "unknown whether the snapshot should be locked" in world.events.of_users()[-1]
+        assert world.ec2.locked == {}
+        assert world.ec2.fast == {}
+
+    in_world(story)
+
+
+def test_a_lock_is_made_though_its_class_no_longer_asks_for_one_when_the_snapshot_is_shown():
+    async def story(world: World) -> None:
+        world.install_class(LOCKED)
+        world.ec2.shown_after_s = 5.0
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.ec2.taken)
+        await asyncio.sleep(1)
+        change_class(world, {})
+        await world.until(lambda: world.is_ready(name))
+
+        [lock] = world.ec2.locked.values()
+        assert lock.duration_days == 30
+
+    in_world(story)
+
+
+def test_a_lock_of_a_request_that_was_refused_is_not_due_any_more():
+    async def story(world: World) -> None:
+        world.install_class(LOCKED)
+        world.ec2.refuses["CreateSnapshot"] = Ec2Error(
+            Reason.PERMISSION_DENIED, "no", action="CreateSnapshot", retry_after_s=60.0
+        )
+        world.begin()
+        name = world.ask()
+        await world.until(world.events.of_users)
+        change_class(world, {})
+        world.ec2.refuses.clear()
+        await world.until(lambda: world.is_ready(name))
+
+        assert world.ec2.locked == {}
+        content = world.content(name)
+        assert content is not None
+        assert PENDING_SETTINGS not in content.annotations
 
     in_world(story)
 
