@@ -3,7 +3,8 @@
 What a process before it knew is in the content's annotation, and in EC2's tags.
 """
 
-from collections.abc import Iterable
+import math
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from provisioner import clock
@@ -11,16 +12,20 @@ from provisioner.controller.snapshotting import content_rules
 from provisioner.controller.snapshotting.content_rules import Attempt
 from provisioner.model.decision import Next
 from provisioner.model.leadership import Epoch
-from provisioner.model.volume_snapshot import VolumeSnapshotContent
+from provisioner.model.volume_snapshot import VolumeSnapshot, VolumeSnapshotContent
 
 # The content as last written, to continue with; or when its next pass is.
 Going = VolumeSnapshotContent | Next
 
 
 class Attempts:
-    """One ``Attempt`` for each content, made when it is first asked for."""
+    """One ``Attempt`` for each content, made when it is first asked for.
 
-    def __init__(self) -> None:
+    ``owner_of``: the VolumeSnapshot of the name that a content names, as far as is known.
+    """
+
+    def __init__(self, owner_of: Callable[[VolumeSnapshotContent], VolumeSnapshot | None]) -> None:
+        self._owner_of = owner_of
         self._known: dict[str, Attempt] = {}
         # Contents whose snapshot another controller may have taken.
         self._in_doubt: set[str] = set()
@@ -50,6 +55,8 @@ class Attempts:
         known = self._known.get(content.uid)
         if known is None:
             ended_at_s = self._others_ended_at_s if self._is_in_doubt(content) else None
+            if ended_at_s is None and content_rules.may_be_second(content, self._owner_of(content)):
+                ended_at_s = -math.inf  # long ago, so EC2 shows it: one look-up decides
             known = content_rules.begin(content, others_ended_at_s=ended_at_s, now_s=clock.now_s())
             self._known[content.uid] = known
         return known

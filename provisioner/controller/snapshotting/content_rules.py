@@ -20,6 +20,7 @@ API LockSnapshot and EnableFastSnapshotRestores, which take pending snapshots (r
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import SETTLED, WHEN_WOKEN, Later, Refuse, Settled, WhenWoken
@@ -36,11 +37,15 @@ from provisioner.model.volume_snapshot import (
     RETAIN,
     VELERO_BACKUP,
     VELERO_RESTORE,
+    VolumeSnapshot,
     VolumeSnapshotContent,
 )
 
 # The snapshot was not refused: the request is retried, and the annotation stays.
 _IN_PASSING = NO_ANSWER | {Reason.SNAPSHOT_RATE}
+
+# snapshot-controller creates the first content of a VolumeSnapshot at once.
+_FIRST_WITHIN = timedelta(minutes=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +131,27 @@ def begin(
     """The attempt of a content that this process sees for the first time.
 
     ``others_ended_at_s``: when another controller, which takes the annotation off after a lost
-    reply as well, may have taken its snapshot at last; None: no other one can have.
+    reply as well, may have taken its snapshot at last, or an earlier content had it taken; None: no
+    other one can have.
     """
     if content.is_being_created:
         return Attempt(looking_since_s=now_s)
     return Attempt(looking_since_s=others_ended_at_s)
+
+
+def may_be_second(content: VolumeSnapshotContent, owner: VolumeSnapshot | None) -> bool:
+    """Whether the snapshot may have been taken for an earlier content of the same VolumeSnapshot.
+
+    A content that was removed by force is applied again, or snapshot-controller creates it again:
+    its name follows from the UID of the VolumeSnapshot. The stock driver looks for the snapshot
+    each time.
+    """
+    if content.snapshot_id or owner is None or not content.belongs_to(owner):
+        return False
+    if owner.status is not None and (owner.status.creation_time or owner.status.ready_to_use):
+        return True
+    asked_at, made_at = owner.metadata.creation_timestamp, content.metadata.creation_timestamp
+    return asked_at is not None and made_at is not None and made_at - asked_at > _FIRST_WITHIN
 
 
 def decide(

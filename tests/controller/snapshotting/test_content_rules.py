@@ -28,7 +28,13 @@ from provisioner.model.ebs_snapshot import EbsSnapshot, SnapshotState
 from provisioner.model.errors import Ec2Error, Outcome, Reason, StorageError
 from provisioner.model.meta import ObjectReference
 from tests.builders import DRIVER, VOLUME
-from tests.snapshot_builders import SNAPSHOT, a_content, a_content_status
+from tests.snapshot_builders import (
+    SNAPSHOT,
+    SNAPSHOT_UID,
+    a_content,
+    a_content_status,
+    a_snapshot,
+)
 
 NOW = datetime(2026, 11, 21, 10, tzinfo=UTC)
 BEING_CREATED = {v.BEING_CREATED: v.YES}
@@ -82,6 +88,37 @@ def test_a_content_gets_a_snapshot(
     content: v.VolumeSnapshotContent, attempt: Attempt, step: content_rules.Step
 ):
     assert decide(content, attempt) == step
+
+
+def asked(*, ago: timedelta | None, uid: str = SNAPSHOT_UID, **status: object) -> v.VolumeSnapshot:
+    found = a_snapshot(uid=uid)
+    made_at = None if ago is None else NOW - ago
+    metadata = msgspec.structs.replace(found.metadata, creation_timestamp=made_at)
+    given = msgspec.convert(status, v.VolumeSnapshotStatus)
+    return msgspec.structs.replace(found, metadata=metadata, status=given)
+
+
+@pytest.mark.parametrize(
+    ("owner", "may_be"),
+    [
+        (None, False),
+        (asked(ago=timedelta(seconds=60)), False),
+        (asked(ago=timedelta(seconds=61)), True),
+        (asked(ago=None), False),
+        (asked(ago=timedelta(0), creationTime="2026-11-21T10:00:00Z", readyToUse=False), True),
+        (asked(ago=timedelta(0), readyToUse=True), True),
+        # Another one of the same name.
+        (asked(ago=timedelta(1), readyToUse=True, uid="other"), False),
+    ],
+)
+def test_the_volumesnapshot_shows_whether_there_was_an_earlier_content(
+    owner: v.VolumeSnapshot | None, *, may_be: bool
+):
+    content = a_content()
+    metadata = msgspec.structs.replace(content.metadata, creation_timestamp=NOW)
+    content = msgspec.structs.replace(content, metadata=metadata)
+
+    assert content_rules.may_be_second(content, owner) is may_be
 
 
 @pytest.mark.parametrize("handle", ["snapshot-0abc", "vol-0123", "snap-monday", "snap-"])

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from copy import deepcopy
+from typing import Any
+
+import pytest
 
 from provisioner.model.errors import Ec2Error, Reason
 from tests.builders import VOLUME
@@ -132,3 +136,48 @@ def test_a_snapshot_is_recorded_although_others_write_at_the_same_moment():
         assert len(world.ec2.actions("CreateSnapshot")) == 1
 
     in_world(story)
+
+
+@pytest.mark.parametrize("is_ready", [True, False])
+def test_a_content_that_is_created_again_gets_the_first_snapshot(*, is_ready: bool):
+    async def story(world: World) -> None:
+        world.ec2.takes_s = 60.0
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: (c := world.content(name)) and c.snapshot_id)
+        if is_ready:
+            await world.until(lambda: world.is_ready(name))
+        as_snapshot_controller_reports(world, is_ready=is_ready)
+        lost = remove_by_force(world, name)
+        await asyncio.sleep(30)
+        world.kube.put(f"volumesnapshotcontents {name}", again(lost, world))
+        await world.until(lambda: world.is_ready(name))
+
+        content = world.content(name)
+        assert content is not None
+        assert list(world.ec2.taken) == [content.snapshot_id]
+        assert len(world.ec2.actions("FindSnapshots")) == 1
+
+    in_world(story)
+
+
+def as_snapshot_controller_reports(world: World, *, is_ready: bool) -> None:
+    key = "volumesnapshots shop/daily-1"
+    owner = deepcopy(world.kube.objects[key])
+    owner["status"] |= {"creationTime": "2026-11-21T10:00:00Z", "readyToUse": is_ready}
+    world.kube.put(key, owner)
+
+
+def remove_by_force(world: World, name: str) -> dict[str, Any]:
+    """Somebody deletes a content and takes its finalizer off."""
+    lost = world.kube.objects.pop(f"volumesnapshotcontents {name}")
+    version = str(int(lost["metadata"]["resourceVersion"]) + 1000)
+    world.snapshotter._caches.contents._store.remove(name, version)
+    return lost
+
+
+def again(lost: dict[str, Any], world: World) -> dict[str, Any]:
+    """The same content as a new object, which has no status yet."""
+    made = {key: value for key, value in deepcopy(lost).items() if key != "status"}
+    made["metadata"] |= {"uid": "second", "creationTimestamp": world.now().isoformat()}
+    return made
