@@ -144,13 +144,14 @@ ADVICE: dict[Reason, Advice] = {
         "An AMI uses the EBS snapshot, so it is not deleted; or another VolumeSnapshotContent "
         "names it, so it stays until the last one goes; or its content was deleted without its "
         "VolumeSnapshot, so it stays for other clusters that may use it.",
-        "Deregister the AMI that the message names, or do what else EC2 says. For another content, "
-        "do nothing. For other clusters: if none uses the snapshot, delete it in EC2.",
+        "Deregister the AMI that the message names, or do what else EC2 says; the snapshot is then "
+        "deleted within seven hours. For another content, do nothing. For other clusters: if none "
+        "uses the snapshot, delete it in EC2.",
     ),
     Reason.SNAPSHOT_LOCKED: Advice(
         "The EBS snapshot is locked, so it cannot be deleted.",
-        "Nothing, if that is intended: it is deleted when the lock ends. In governance mode, "
-        "users with permission can unlock it.",
+        "Nothing, if that is intended: it is deleted within seven hours of the end of the lock. In "
+        "governance mode, users with permission can unlock it.",
     ),
     Reason.SNAPSHOT_RATE: Advice(
         "EC2 takes one snapshot of a volume in 15 seconds, and a limited number at a time.",

@@ -59,6 +59,7 @@ class Attempt:
         is_prepared: it is locked as its class asks, and fast restore was requested.
         fast_due_s: when to request fast restore again, which EC2 has refused.
         fast_refusals: how often in a row it has refused that.
+        delete_refusals: how often in a row EC2 has kept it because it is locked or in use.
         began_s: when this process first tried to take it.
     """
 
@@ -68,6 +69,7 @@ class Attempt:
     is_prepared: bool = False
     fast_due_s: float = 0.0
     fast_refusals: int = 0
+    delete_refusals: int = 0
     began_s: float | None = None
 
 

@@ -27,6 +27,7 @@ from provisioner.controller.snapshotting.taking import Taking
 from provisioner.kube.client import find
 from provisioner.kube.queue import KeyedQueue
 from provisioner.kube.resources import VOLUME_SNAPSHOTS
+from provisioner.model.backoff import Backoff
 from provisioner.model.decision import (
     AGAIN,
     SETTLED,
@@ -51,6 +52,9 @@ from provisioner.model.volume_snapshot import (
 
 # After a refusal because of EC2's limits: there may be room at any time, and many may wait.
 _SLOWEST_S = 120.0
+# A lock lasts for days or years, and an AMI for as long as somebody needs it.
+_KEPT = {Reason.SNAPSHOT_LOCKED, Reason.SNAPSHOT_IN_USE}
+_KEPT_AGAIN = Backoff(600.0, 6 * 3600.0)
 
 log = structlog.get_logger(__name__)
 
@@ -273,14 +277,24 @@ class Snapshotter:
         except _NotConfirmedError:
             return AGAIN
         except StorageError as error:
-            await self._events.failed(content, error, DELETE)
-            raise
+            refused = self._kept(content, error) if error.reason in _KEPT else error
+            await self._events.failed(content, refused, DELETE)
+            raise refused from error.__cause__
         self._watcher.forget(snapshot_id, _who(content.uid))
         log.info("snapshot deleted", snapshot=snapshot_id)
         if content.status is None:
             return await self._release(content)
         # Without the handle, the next pass releases it, also after a crash.
         return await self._writer.write_status(content, content_patch_rules.cleared())
+
+    def _kept(self, content: VolumeSnapshotContent, error: StorageError) -> StorageError:
+        """The refusal of what may last for long: it is tried again less and less often."""
+        attempt = self._attempts.of(content)
+        pause_s = _KEPT_AGAIN.pause_s(attempt.delete_refusals)
+        refusals = attempt.delete_refusals + 1
+        self._attempts.keep(content, replace(attempt, delete_refusals=refusals))
+        message = f"{error.message}; it is tried again in {pause_s / 60:.0f} minutes"
+        return StorageError(error.reason, message, retry_after_s=pause_s)
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
         """Check once more, right before DeleteSnapshot is sent.

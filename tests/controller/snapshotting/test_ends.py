@@ -8,6 +8,7 @@ from copy import deepcopy
 import pytest
 
 from provisioner.model import volume_snapshot as v
+from provisioner.model.errors import Ec2Error, Reason
 from tests.controller.snapshot_world import World, in_world, take_like_stock
 
 
@@ -118,6 +119,52 @@ def test_a_content_copied_from_another_cluster_goes_without_the_snapshot_of_that
         assert list(world.ec2.taken) == [taken]
         [told] = world.events.of_users("SnapshotDeleteError")
         assert f"snapshot {taken} is kept" in told
+
+    in_world(story)
+
+
+@pytest.mark.parametrize("reason", [Reason.SNAPSHOT_LOCKED, Reason.SNAPSHOT_IN_USE])
+def test_a_snapshot_that_is_kept_for_long_is_tried_less_and_less_often(reason: Reason):
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+        world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
+            reason, "EC2 keeps it", action="DeleteSnapshot", retry_after_s=60.0
+        )
+        world.delete()
+        await asyncio.sleep(24 * 3600)
+
+        # Pauses of 10, 20, 40, 80, 160 and 320 minutes, then of six hours, a tenth more at most.
+        assert len(world.ec2.actions("DeleteSnapshot")) == 8
+        told = world.events.of_users("SnapshotDeleteError")
+        assert len(told) == 8
+        assert told[0].endswith(f"{reason}: EC2 keeps it; it is tried again in 10 minutes")
+        assert told[-1].endswith("in 360 minutes")
+        world.ec2.refuses.clear()
+        await world.until(lambda: world.content(name) is None, 7 * 3600)
+        assert world.ec2.taken == {}
+
+    in_world(story)
+
+
+def test_a_snapshot_that_is_kept_by_ec2_is_let_go_at_once_with_the_policy_retain():
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+        world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
+            Reason.SNAPSHOT_LOCKED, "EC2 keeps it", action="DeleteSnapshot", retry_after_s=60.0
+        )
+        world.delete()
+        await asyncio.sleep(4 * 3600)
+        key = f"volumesnapshotcontents {name}"
+        changed = deepcopy(world.kube.objects[key])
+        changed["spec"]["deletionPolicy"] = v.RETAIN
+        world.kube.put(key, changed)
+        await world.until(lambda: world.content(name) is None, 10)
+
+        assert len(world.ec2.taken) == 1
 
     in_world(story)
 

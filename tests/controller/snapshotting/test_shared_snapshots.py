@@ -143,7 +143,7 @@ def test_one_that_the_cache_does_not_show_yet_keeps_it():
         world.kube.is_watch_behind = True
         other = import_it(world, snapshot_id, v.RETAIN)
         world.ec2.refuses.clear()
-        await world.until(lambda: world.content(name) is None)
+        await world.until(lambda: world.content(name) is None, 700)
 
         assert snapshot_id in world.ec2.taken
         assert f"VolumeSnapshotContent {other} names it too" in world.events.of_users()[-1]
