@@ -241,7 +241,7 @@ def test_no_tag_of_ownership_may_be_added_afterwards(name: str, key: str):
 
 @pytest.mark.parametrize("of_class", ["", "one-cluster-"])
 @pytest.mark.parametrize("owner", [our_tags("production"), {CLAIM_NAME: "data"}])
-def test_each_tag_that_is_written_on_a_volume_that_is_there_is_allowed(
+def test_each_tag_that_is_written_on_a_volume_that_is_there_may_be_written_and_removed(
     of_class: str, owner: dict[str, str]
 ):
     """A VolumeAttributesClass keeps in tags how IOPS follow the size."""
@@ -255,7 +255,8 @@ def test_each_tag_that_is_written_on_a_volume_that_is_there_is_allowed(
 
     assert set(following_of(change)) == {IOPS_PER_GIB, IOPS_FOLLOW_GROWTH}
     for keys in (["team"], list(following_of(change)), ["team", *following_of(change)]):
-        assert allows(policy, "CreateTags", volume(), ResourceTag=owner, TagKeys=keys)
+        for action in ("CreateTags", "DeleteTags"):
+            assert allows(policy, action, volume(), ResourceTag=owner, TagKeys=keys)
 
 
 WAYS_TO_WRITE_A_KEY = (str, str.upper, str.title, str.capitalize, str.swapcase)

@@ -161,6 +161,14 @@ def following_of(change: Change | None) -> dict[str, str]:
     return written
 
 
+def outdated_of(change: Change | None) -> tuple[str, ...]:
+    """The keys of such tags that no longer count, because the class gives IOPS for any size."""
+    if change is None or change.attributes.iops is None:
+        return ()
+    written = following_of(change)
+    return tuple(key for key in (IOPS_PER_GIB, IOPS_FOLLOW_GROWTH) if key not in written)
+
+
 def with_class(
     claim: Claim,
     read_class: ReadClass,

@@ -17,6 +17,7 @@ from provisioner.controller.modifying.class_rules import (
     Change,
     annotated,
     following_of,
+    outdated_of,
     target_of,
 )
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY, Grow
@@ -128,7 +129,7 @@ class Answers:
     Attributes:
         refused_together: why both parts were refused; each goes alone since.
         iops_ceiling: the most IOPS that EC2 gives in the region.
-        tags_refused: why the tags that say how IOPS follow the size could not be written.
+        tags_refused: why the tags that say how IOPS follow the size could not be changed.
     """
 
     refused_together: StorageError | None = None
@@ -371,8 +372,10 @@ def _tags(view: View, asks: Attributes, volume: Volume) -> Tag | None:
         return Tag(add, remove)
     if view.answers.tags_refused is not None:
         return None
-    following = _lacking(following_of(view.requested.change), volume)
-    return Tag(following, is_optional=True) if following else None
+    change = view.requested.change
+    following = _lacking(following_of(change), volume)
+    outdated = tuple(key for key in outdated_of(change) if key in volume.tags)
+    return Tag(following, outdated, is_optional=True) if following or outdated else None
 
 
 def _lacking(written: Mapping[str, str], volume: Volume) -> dict[str, str]:

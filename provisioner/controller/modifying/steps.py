@@ -219,7 +219,7 @@ class ModifySteps:
         state.done(step.parts)
         self._report_iops(current, step.fitted, step.size_gib, observed)
         if done.change is not None and state.answers.tags_refused is not None:
-            self._report_tags_refused(current, state.answers.tags_refused)
+            self._report_tags_refused(current, state.answers.tags_refused, observed)
         took_s = clock.now_s() - state.requested_at_s
         self._metrics.flow_seconds.labels("modify").observe(took_s)
         log.info("volume has what was requested", parts=sorted(step.parts), in_s=round(took_s, 2))
@@ -240,12 +240,19 @@ class ModifySteps:
         elif (text := iops_rules.raised_message(fitted, volume_type)) is not None:
             self._record.event(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
 
-    def _report_tags_refused(self, current: Pass, error: StorageError) -> None:
+    def _report_tags_refused(self, current: Pass, error: StorageError, observed: Observed) -> None:
         """The volume has its class; only its growth will not be as the class asks."""
-        text = (
-            f"{error.reason}: the class was applied, but the IOPS will not change when the volume "
-            f"grows, because the tags for that could not be written: {error.message}"
-        )
+        outdated = class_rules.outdated_of(current.requested.change)
+        if observed.volume is not None and observed.volume.tags.keys() & set(outdated):
+            text = (
+                f"{error.reason}: the class was applied, but the IOPS may change when the volume "
+                f"grows, because tags of an earlier class could not be removed: {error.message}"
+            )
+        else:
+            text = (
+                f"{error.reason}: the class was applied, but the IOPS will not change when the "
+                f"volume grows, because the tags for that could not be written: {error.message}"
+            )
         self._record.event(self._newest(current), "VolumeModify", text, warning=True)
 
     async def _await(self, current: Pass, message: str) -> Next:

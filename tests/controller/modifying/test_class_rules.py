@@ -11,6 +11,7 @@ from provisioner.controller.modifying.class_rules import (
     Target,
     annotated,
     following_of,
+    outdated_of,
     read,
     tags_of,
     target_of,
@@ -18,6 +19,7 @@ from provisioner.controller.modifying.class_rules import (
 from provisioner.model import claim as c
 from provisioner.model.decision import SETTLED
 from provisioner.model.meta import ObjectMeta
+from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from provisioner.model.storage_class import VolumeAttributesClass
 
 DRIVER = "ebs.csi.aws.com"
@@ -131,3 +133,20 @@ def test_how_iops_follow_the_size_is_kept_in_tags_of_its_own():
         "ebs.csi.aws.com/AllowAutoIOPSIncreaseOnModify": "false",
     }
     assert following_of(Change("gold", Attributes(iops=4000))) == following_of(None) == {}
+
+
+@pytest.mark.parametrize(
+    ("asks", "outdated"),
+    [
+        ({"iops": "4000"}, (IOPS_PER_GIB, IOPS_FOLLOW_GROWTH)),
+        ({"iops": "4000", "allowAutoIOPSIncreaseOnModify": "true"}, (IOPS_PER_GIB,)),
+        ({"iopsPerGB": "10"}, ()),
+        ({"throughput": "250"}, ()),
+    ],
+    ids=["iops", "iops that would grow", "for each GiB", "no iops"],
+)
+def test_a_class_of_iops_for_any_size_leaves_no_tag_of_iops_for_each_gib(
+    asks: dict[str, str], outdated: tuple[str, ...]
+):
+    assert outdated_of(Change("gold", parse(asks))) == outdated
+    assert outdated_of(None) == ()

@@ -104,6 +104,50 @@ def test_iops_for_each_gib_are_kept_in_tags_once_the_volume_has_them_and_followe
     assert world.claim.current_attributes_class_name == "gold"
 
 
+async def leaves_a_class_of_iops_for_each_gib(world: World) -> None:
+    world.put("claim", claim_json(mode="Block"))
+    world.attributes_class("busy", iopsPerGB="300", allowAutoIOPSIncreaseOnModify="true")
+    world.attributes_class("plain", iops="3000")
+    world.ask("20Gi", "busy")
+    await world.run(1000)
+    world.ask(attributes="plain")
+    await world.run(1000)
+    world.ask("200Gi")
+    await world.run(1000)
+
+
+def test_growth_follows_no_tag_of_a_class_that_the_claim_has_left(monkeypatch: pytest.MonkeyPatch):
+    """The volume would get 60,000 IOPS, which somebody pays for."""
+    world = told(leaves_a_class_of_iops_for_each_gib, monkeypatch)
+
+    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [
+        (20, 6000),
+        (None, 3000),
+        (200, None),
+    ]
+    assert world.claim.current_attributes_class_name == "plain"
+    assert world.cloud.volume is not None
+    assert world.cloud.volume.tags == {}
+
+
+def test_who_may_not_remove_the_tags_of_an_earlier_class_is_warned(monkeypatch: pytest.MonkeyPatch):
+    async def denied(_: list[str], key: str) -> dict[str, Ec2Error]:
+        raise refusal(Reason.PERMISSION_DENIED, f"DeleteTags: UnauthorizedOperation: {key}")
+
+    async def story(world: World) -> None:
+        monkeypatch.setattr(world.cloud, "untag", denied)
+        await leaves_a_class_of_iops_for_each_gib(world)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.current_attributes_class_name == "plain"
+    assert not world.conditions
+    [warned] = [text for _, text in world.told if "UnauthorizedOperation" in text]
+    assert warned.startswith(
+        "PermissionDenied: the class was applied, but the IOPS may change when the volume grows"
+    )
+
+
 @pytest.mark.parametrize("size", [None, "20Gi"], ids=["alone", "with a size"])
 def test_a_class_is_had_though_how_iops_follow_the_size_may_not_be_written(
     size: str | None, monkeypatch: pytest.MonkeyPatch
