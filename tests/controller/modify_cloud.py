@@ -15,7 +15,7 @@ from provisioner.model.modification import (
     ModifyRequest,
     shape_of,
 )
-from provisioner.model.volume import Volume, VolumeState
+from provisioner.model.volume import CreateRequest, Volume, VolumeState
 
 Json = dict[str, Any]
 VOLUME = "vol-0123456789abcdef0"
@@ -32,6 +32,7 @@ class Cloud:
         loses: so many replies are lost, after the effect; ``drops``: before it.
         hides_s: so long after it began a modification is not shown.
         fails: so many modifications fail.
+        ceiling: the most IOPS that the region gives; ``ceiling_asked``: each time that is asked.
     """
 
     def __init__(self, now: Callable[[], datetime]) -> None:
@@ -46,6 +47,8 @@ class Cloud:
         self.tagged: list[Json] = []
         self.refuses: Callable[[ModifyRequest], Ec2Error | None] = lambda _: None
         self.loses = self.drops = self.fails = 0
+        self.ceiling: int | Ec2Error | None = None
+        self.ceiling_asked: list[CreateRequest] = []
         self.hides_s = 0.0
         self.waits_s = 0.0
         self.modifying_s, self.optimizing_s = MODIFYING_S, OPTIMIZING_S
@@ -87,6 +90,13 @@ class Cloud:
                 retry_at=recent[-self.budget] + timedelta(hours=24),
             )
         return self.refuses(request)
+
+    async def ceiling_of(self, request: CreateRequest) -> int | None:
+        self.ceiling_asked.append(request)
+        await asyncio.sleep(CALL_S)
+        if isinstance(self.ceiling, Ec2Error):
+            raise self.ceiling
+        return self.ceiling
 
     def _begin(self, request: ModifyRequest) -> Modification:
         assert self.volume is not None

@@ -87,6 +87,7 @@ class World:
             events=SimpleNamespace(record=self._record),
             metrics=self.metrics,
             volumes=cloud,
+            ceilings=SimpleNamespace(of=cloud.ceiling_of),
             modifications=cloud,
             volume_reads=SimpleNamespace(volume=cloud.read),
             modification_reads=cloud,

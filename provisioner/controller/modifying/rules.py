@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
-from provisioner.classes.iops_rules import Fitted
+from provisioner.classes.iops_rules import EVERYWHERE, Fitted
 from provisioner.classes.volume_attributes_class_rules import Attributes
 from provisioner.controller.modifying.class_rules import (
     Change,
@@ -309,22 +309,38 @@ def _fulfilled(view: View, volume: Volume, has: Shape) -> Done | Tag | None:
     if requested.size_gib is not None and has.size_gib >= requested.size_gib:
         done.add(Part.SIZE)
     if requested.attributes is not None:
-        # IOPS for each GiB are those of the size that comes.
-        size_gib = 0 if Part.SIZE in view.refused else requested.size_gib or 0
-        grown = replace(has, size_gib=max(has.size_gib, size_gib))
-        target = target_shape(
-            grown,
-            {},
-            size_gib=None,
-            attributes=requested.attributes,
-            ceiling=view.answers.iops_ceiling,
-        )
+        grown, target = _of_class(view, has, requested.attributes)
         if agrees(grown, target):
             tag, fitted = _tags(view, requested.attributes, volume), target.fitted
             done |= {Part.ATTRIBUTES} if tag is None else set()
     if done:
         return Done(frozenset(done), has.size_gib, fitted if Part.ATTRIBUTES in done else None)
     return tag if Part.ATTRIBUTES not in view.refused else None
+
+
+def _of_class(view: View, has: Shape, asks: Attributes) -> tuple[Shape, TargetShape]:
+    """What the volume has at the size that comes, and what its class asks for at that size."""
+    size_gib = 0 if Part.SIZE in view.refused else view.requested.size_gib or 0
+    grown = replace(has, size_gib=max(has.size_gib, size_gib))
+    ceiling = view.answers.iops_ceiling
+    return grown, target_shape(grown, {}, size_gib=None, attributes=asks, ceiling=ceiling)
+
+
+def at_ceiling(view: View) -> Shape | None:
+    """What a volume has that lacks only IOPS, if these may be all that the region gives.
+
+    A process before this one may have learned that from a refusal. None: EC2 need not be asked.
+    """
+    volume, latest, asks = view.volume, view.latest, view.requested.attributes
+    if volume is None or asks is None or view.answers.iops_ceiling is not None:
+        return None
+    has = settled(volume, latest)
+    if latest is not None and latest.state is ModificationState.MODIFYING:
+        has = latest.target
+    grown, target = _of_class(view, has, asks)
+    least = EVERYWHERE.get(grown.volume_type, LARGEST_NUMBER)
+    is_rest_there = agrees(grown, replace(target, iops=None))
+    return grown if is_rest_there and least <= (grown.iops or 0) < (target.iops or 0) else None
 
 
 def _to_send(view: View) -> frozenset[Part]:

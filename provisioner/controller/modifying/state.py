@@ -176,7 +176,8 @@ class ClaimState:
         for part in changed:
             self.parts[part].target = new[part]
             self.parts[part].refusal = None
-        self.answers = Answers()
+        ceiling = None if Part.ATTRIBUTES in changed else self.answers.iops_ceiling
+        self.answers = Answers(iops_ceiling=ceiling)
 
     def forget_class(self) -> None:
         """Forget refusals of the class: another class has its name now."""

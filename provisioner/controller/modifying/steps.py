@@ -39,6 +39,7 @@ from provisioner.model.ids import is_volume_id
 from provisioner.model.modification import Modification
 from provisioner.model.names import MODIFICATIONS
 from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.model.volume import CreateRequest
 from provisioner.tell_once import EVENT_AGAIN_S
 
 # The watcher wakes us; this is for a wake that got lost.
@@ -106,6 +107,7 @@ class ModifySteps:
         """Take no step yet; ``is_same``: whether a claim still requests what it did when seen."""
         self._caches = services.caches
         self._volumes = services.volumes
+        self._ceilings = services.ceilings
         self._modifications = services.modifications
         self._metrics = services.metrics
         self._observer = observer
@@ -147,7 +149,9 @@ class ModifySteps:
                 broken = StorageError(Reason.INVALID_CLASS, str(error))
                 return self._refuse(current, {Part.ATTRIBUTES}, broken)
             requested, tags = requested.only(_SIZE), {}
-        view = current.view(observed, requested, tags, ledger, utc_now())
+        view = await self._with_ceiling(
+            state, current.view(observed, requested, tags, ledger, utc_now())
+        )
         step = rules.decide(view)
         if current.superseded and not is_under_way(view, step):
             return state.release()
@@ -158,6 +162,28 @@ class ModifySteps:
         if not isinstance(step, rules.Gone):
             state.missing_since_s = None
         return await self._carry_out(current, step, observed)
+
+    async def _with_ceiling(self, state: ClaimState, view: rules.View) -> rules.View:
+        """With the region's ceiling, where only that explains why a volume has too few IOPS."""
+        has, volume = rules.at_ceiling(view), view.volume
+        if has is None or volume is None:
+            return view
+        tried = CreateRequest(
+            client_token="",
+            zone=volume.zone,
+            outpost_arn=volume.outpost_arn or None,
+            size_gib=has.size_gib,
+            volume_type=has.volume_type,
+        )
+        try:
+            ceiling = await self._ceilings.of(tried)
+        except Ec2Error as error:
+            log.info("cannot ask how many IOPS this region gives", error=error.message)
+            return view  # a full disk does not wait for that
+        if ceiling != has.iops:
+            return view  # it may be that of another zone: ModifyVolume's own refusal counts more
+        state.answers = replace(state.answers, iops_ceiling=ceiling)
+        return replace(view, answers=state.answers)
 
     async def _carry_out(self, current: Pass, step: rules.Step, observed: Observed) -> Next:
         state = current.state

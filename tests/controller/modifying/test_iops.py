@@ -201,14 +201,7 @@ def test_a_region_s_ceiling_is_learned_from_the_refusal_that_names_it(
 ):
     async def story(world: World) -> None:
         world.put("claim", claim_json(mode="Block"))
-        world.cloud.refuses = lambda request: (
-            refusal(
-                Reason.INVALID_REQUEST,
-                f"Volume iops of {request.iops} is too high; maximum is 16000",
-            )
-            if (request.iops or 0) > 16_000
-            else None
-        )
+        world.cloud.refuses = above_16_000
         if has_class:
             world.attributes_class("fast", iops="20000")
         else:
@@ -225,6 +218,62 @@ def test_a_region_s_ceiling_is_learned_from_the_refusal_that_names_it(
     [capped] = [text for _, text in world.told if "IopsCapped" in text]
     assert "at most 16000 IOPS in this region" in capped
     assert "VolumeResizeFailed" not in world.reasons
+
+
+@pytest.mark.parametrize("restarts", [True, False], ids=["restart", "no restart"])
+def test_a_class_whose_iops_the_region_caps_is_had_once_the_size_is_there(
+    *, restarts: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """The class's tags come after the size, and a new process knows no refusal."""
+
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.cloud.ceiling = 16_000
+        world.cloud.refuses = above_16_000
+        world.attributes_class("fast", iops="20000", tagSpecification_1="load=high")
+        world.ask("40Gi", "fast")
+        await world.run(GATHER_S + 1)
+        assert world.cloud.taken == 1
+        if restarts:
+            await world.restart()
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "40Gi"
+    assert world.claim.current_attributes_class_name == "fast"
+    assert [each.iops for each in world.cloud.sent] == [20_000, 16_000]
+    assert len(world.cloud.ceiling_asked) == restarts
+    assert len([text for _, text in world.told if "IopsCapped" in text]) == 1
+    assert not [text for _, text in world.told if "another modification" in text]
+
+
+def above_16_000(request: ModifyRequest) -> Ec2Error | None:
+    most = f"Volume iops of {request.iops} is too high; maximum is 16000"
+    return refusal(Reason.INVALID_REQUEST, most) if (request.iops or 0) > 16_000 else None
+
+
+@pytest.mark.parametrize(
+    ("has", "ceiling"),
+    [(3000, None), (16_000, None), (16_000, 64_000), (16_000, refusal(Reason.THROTTLED))],
+    ids=["few", "not told", "more", "no answer"],
+)
+def test_a_class_of_many_iops_is_sent_where_no_ceiling_explains_that_the_volume_has_fewer(
+    has: int, ceiling: int | Ec2Error | None, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        assert world.cloud.volume is not None
+        world.cloud.volume = replace(world.cloud.volume, size_gib=40, iops=has)
+        world.cloud.ceiling = ceiling
+        world.attributes_class("fast", iops="20000")
+        world.ask(attributes="fast")
+        await world.run(60)
+
+    world = told(story, monkeypatch)
+
+    assert [each.iops for each in world.cloud.sent] == [20_000]
+    assert world.claim.current_attributes_class_name == "fast"
+    assert bool(world.cloud.ceiling_asked) is (has >= 16_000)
 
 
 @pytest.mark.parametrize("iops", [3000, 5000], ids=["has them", "has more"])

@@ -40,13 +40,25 @@ def in_a_state(story: Story) -> ClaimState:
     return in_virtual_time(whole)
 
 
-def test_another_request_starts_without_the_answers_to_the_one_before():
+@pytest.mark.parametrize(
+    ("requested", "ceiling"),
+    [
+        (Requested(Grow("30Gi", 30), GOLD), 16_000),
+        (Requested(None, GOLD), 16_000),
+        (Requested(GROW, Change("fast", Attributes(iops=4000))), None),
+        (SIZE, None),
+    ],
+    ids=["another size", "the size is there", "another class", "no class"],
+)
+def test_another_request_keeps_only_the_region_s_ceiling_for_the_same_class(
+    requested: Requested, ceiling: int | None
+):
     async def story(state: ClaimState) -> None:
         state.answers = Answers(NO, 16_000, NO)
         state.note_request(BOTH_PARTS)
         assert state.answers == Answers(NO, 16_000, NO)
-        state.note_request(Requested(Grow("30Gi", 30), GOLD))
-        assert state.answers == Answers()
+        state.note_request(requested)
+        assert state.answers == Answers(iops_ceiling=ceiling)
 
     in_a_state(story)
 
