@@ -17,7 +17,8 @@ from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.modification import Modification, ModifyRequest
 
 MOST = 4
-WINDOW = timedelta(hours=24)
+# EC2's 24 hours begin when a call arrives, which can be 45 s after ``Start.at``.
+WINDOW = timedelta(hours=24, minutes=1)
 _KEPT = 8
 # Requests to AWS are signed with the time, which may be wrong by so much at the most.
 _SKEW = timedelta(minutes=5)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from provisioner.model.budget import Ledger, Start
+from provisioner.model.budget import WINDOW, Ledger, Start
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.names import MODIFICATIONS
 from tests.cluster import calm, growing
@@ -170,7 +170,7 @@ async def test_what_another_process_has_noted_counts_until_it_is_a_day_old(place
     await note(place, pv, volume_id, *hours)
 
     await growing.ask(place, "24Gi")
-    in_an_hour = hours[0] + timedelta(days=1)
+    in_an_hour = hours[0] + WINDOW
     await growing.told(place, "VolumeResizeFailed", f"until {in_an_hour:%Y-%m-%d %H:%M}")
     assert await growing.modifies(place, volume_id) == []
 

@@ -13,6 +13,7 @@ from provisioner.ec2.errors import translate
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModificationState, ModifyRequest
 from provisioner.model.names import MODIFICATIONS
+from tests.controller import modify_cloud
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import BEGIN, World, claim_json, has_both, told, wants_both
 
@@ -52,6 +53,35 @@ def test_four_in_a_day_are_carried_out_and_the_fifth_waits_with_one_event(
 
 def waiting(world: World) -> float | None:
     return world.metrics.registry.get_sample_value("ebs_provisioner_modifications_waiting")
+
+
+def test_the_fifth_waits_until_ec2_s_day_is_over_which_begins_when_a_call_arrives(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """One that comes too early is refused, and tried an hour later if EC2 does not say when."""
+
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.cloud.optimizing_s = 10.0
+        refusal_of = world.cloud._refusal
+
+        def refuses(request: ModifyRequest) -> Ec2Error | None:
+            return refusal(Reason.MODIFICATION_LIMIT) if refusal_of(request) is not None else None
+
+        monkeypatch.setattr(world.cloud, "_refusal", refuses)
+        monkeypatch.setattr(modify_cloud, "CALL_S", 45.0)
+        for size in (11, 12, 13, 14):
+            world.ask(f"{size}Gi")
+            await world.run(300)
+            monkeypatch.setattr(modify_cloud, "CALL_S", 0.1)
+        world.ask("15Gi")
+        await world.run(DAY_S)
+
+    world = told(story, monkeypatch)
+
+    assert [each.size_gib for each in world.cloud.sent] == [11, 12, 13, 14, 15]
+    assert world.claim.capacity == "15Gi"
+    assert len([text for _, text in world.told if "ModificationLimitReached" in text]) == 1
 
 
 def test_ec2_s_own_refusal_is_waited_for_though_nothing_is_noted(monkeypatch: pytest.MonkeyPatch):

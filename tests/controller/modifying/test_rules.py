@@ -170,8 +170,8 @@ def test_a_budget_that_is_used_up_is_waited_for():
     step = decide(view(size_gib=20, ledger=Ledger(starts)))
 
     assert isinstance(step, WaitUntil)
-    assert step.at == NOW + timedelta(hours=1)
-    assert "2026-11-22 13:00:00 UTC" in step.message
+    assert step.at == NOW + timedelta(hours=1, minutes=1)
+    assert "2026-11-22 13:01:00 UTC" in step.message
 
 
 def test_ec2_s_own_refusal_counts_more_than_what_we_have_counted():
