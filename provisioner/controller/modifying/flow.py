@@ -133,10 +133,11 @@ class Modifier:
             pause_s, requested = self._pauses.left_s(claim), request.requested
             if pause_s:
                 requested = replace(requested, grow=None)
+            again_s = _again_s(pause_s, request.bad_class)
             if not requested.parts:
                 await self._record.tidy(claim, persistent_volume)
                 self._forget(uid, keep=request.bad_class is not None)
-                return Later(pause_s) if pause_s else SETTLED
+                return _sooner(SETTLED, again_s)
             gathers_s = state.gather_until_s - clock.now_s()
             if gathers_s > 0:
                 return Later(gathers_s)
@@ -144,7 +145,7 @@ class Modifier:
                 Pass(claim, persistent_volume, state, requested, request.superseded)
             )
             if answer != AGAIN:
-                return _sooner(answer, pause_s)
+                return _sooner(answer, again_s)
         return _SOON  # what was written was taken out again, by a webhook perhaps
 
     async def _request(
@@ -191,13 +192,14 @@ class Modifier:
         """Say what is wrong with the class; a requested size is not held up."""
         if isinstance(bad_class, class_rules.Missing):
             await self._record.class_missing(claim, bad_class.name)
-            return
-        state.clear_in_flight(_ATTRIBUTES)
-        is_news = await self._record.class_broken(claim, bad_class)
-        text = f"{Reason.INVALID_CLASS}: {bad_class.message}"
-        if is_news and state.to_report(text, _ATTRIBUTES):
-            self._record.report_failure(claim, _ATTRIBUTES, text)
-            log.warning("cannot modify the volume", error=bad_class.message)
+            text = f'VAC "{bad_class.name}" does not exist.'
+        else:
+            state.clear_in_flight(_ATTRIBUTES)
+            await self._record.class_broken(claim, bad_class)
+            text = f"{Reason.INVALID_CLASS}: {bad_class.message}"
+        if parts := state.to_report(text, _ATTRIBUTES, EVENT_AGAIN_S):
+            self._record.report_failure(claim, parts, text)
+            log.warning("cannot modify the volume", error=text)
 
     def _report_forbidden(self, claim: Claim, state: ClaimState, error: KubeError) -> None:
         """Only people can help, and the claim's status cannot be written to say so."""
@@ -267,15 +269,22 @@ class Modifier:
             self.queue.add(claim.uid)
 
 
-def _sooner(answer: Next, pause_s: float) -> Next:
-    """When the claim is next, if its node also pauses for so long; 0.0: it does not."""
-    if not pause_s:
+def _again_s(pause_s: float, bad_class: _BadClass | None) -> float:
+    """When a pause of the node is over, or a bad class is reported again; 0.0: neither."""
+    if bad_class is None:
+        return pause_s
+    return min(pause_s or EVENT_AGAIN_S, EVENT_AGAIN_S)
+
+
+def _sooner(answer: Next, again_s: float) -> Next:
+    """When the claim is next, if it also is after so long; 0.0: it is not."""
+    if not again_s:
         return answer
     match answer:
         case Later(seconds):
-            return Later(min(seconds, pause_s))
+            return Later(min(seconds, again_s))
         case WhenWoken() | Settled():
-            return Later(pause_s)
+            return Later(again_s)
         case _:
             assert_never(answer)
 

@@ -149,19 +149,17 @@ class ModifyRecord:
             )
 
     async def class_missing(self, claim: Claim, name: str) -> None:
-        """Its class does not exist; said when that is found."""
-        if await self._write(claim, lambda edit: edit.class_missing(name)):
-            self.event(claim, "VolumeModifyFailed", f'VAC "{name}" does not exist.', warning=True)
+        """Its class does not exist."""
+        await self._write(claim, lambda edit: edit.class_missing(name))
 
-    async def class_broken(self, claim: Claim, broken: class_rules.Broken) -> bool:
-        """No volume can get its class; whether that was news."""
-        name = broken.name
-        if not name:
-            return True
-        return await self._write(
-            claim,
-            lambda edit: edit.cannot_change(name, "InvalidClass", broken.message, for_good=True),
-        )
+    async def class_broken(self, claim: Claim, broken: class_rules.Broken) -> None:
+        """No volume can get its class; for annotations there is no condition."""
+        name, message = broken.name, broken.message
+        if name:
+            await self._write(
+                claim,
+                lambda edit: edit.cannot_change(name, "InvalidClass", message, for_good=True),
+            )
 
     async def cancel(self, claim: Claim) -> None:
         """A change that was never sent is no longer requested."""

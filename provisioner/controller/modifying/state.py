@@ -192,12 +192,13 @@ class ClaimState:
         each.refusal = Refusal(error, clock.now_s() + again_s, times)
         each.in_flight = False
 
-    def sent(self, begun: Modification) -> None:
-        """EC2 has taken a modification."""
+    def sent(self, begun: Modification, parts: frozenset[Part]) -> None:
+        """EC2 has taken a modification for these."""
         volume = self.observed.volume if self.observed is not None else None
         self.observed = Observed(volume, begun, clock.now_s())
         self.limit = None
-        self.reported.clear()
+        for part in parts:
+            self.reported.forget(part)
 
     def set_in_flight(self, parts: frozenset[Part]) -> None:
         """These are about to be sent."""

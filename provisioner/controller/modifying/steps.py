@@ -229,7 +229,7 @@ class ModifySteps:
             if state.observed is None:
                 self._watch(current, is_new=True)
             return answer
-        state.sent(begun)
+        state.sent(begun, step.parts)
         self._watch(current, is_new=True)
         log.info("volume modified", asked=summary(step.request), state=begun.state.value)
         if Part.ATTRIBUTES not in step.parts:

@@ -8,11 +8,15 @@ import copy
 import pytest
 
 from provisioner.controller.modifying.growth_rules import PRE_RESIZE_CAPACITY
+from provisioner.controller.modifying.state import ClaimState
+from provisioner.model.decision import Next
 from provisioner.model.errors import Reason
 from provisioner.model.modification import ModifyRequest
 from provisioner.model.names import MODIFICATIONS
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import Json, World, claim_json, told
+
+HOUR_S = 3600.0
 
 
 def test_a_file_system_is_left_to_kubelet_once_the_volume_has_grown(
@@ -222,6 +226,39 @@ def test_a_disk_grows_though_its_class_cannot_be_had(found: str, monkeypatch: py
     assert status is not None
     assert status.status == ("Pending" if found == "missing" else "Infeasible")
     assert world.reasons.count("VolumeModifyFailed") == 1
+
+
+@pytest.mark.parametrize("size", [None, "20Gi"], ids=["alone", "with a size"])
+@pytest.mark.parametrize("found", ["missing", "broken"])
+def test_a_class_that_cannot_be_had_is_told_every_half_hour_and_looked_at_no_more_often(
+    found: str, size: str | None, monkeypatch: pytest.MonkeyPatch
+):
+    """Events live for an hour."""
+    passes: list[str] = []
+
+    async def story(world: World) -> None:
+        if found == "broken":
+            world.attributes_class("gold", iops="many")
+        world.ask(size, "gold")
+        await world.run(HOUR_S)
+        if size is not None:
+            world.kubelet()  # which takes conditions away here
+            await world.run(60)
+        world.writes.clear()
+        advance = world.modifier._advance
+
+        async def counted(uid: str, state: ClaimState) -> Next:
+            passes.append(uid)
+            return await advance(uid, state)
+
+        monkeypatch.setattr(world.modifier, "_advance", counted)
+        await world.run(5 * HOUR_S)
+
+    world = told(story, monkeypatch)
+
+    assert 11 <= world.reasons.count("VolumeModifyFailed") <= 13
+    assert len(passes) <= 11
+    assert "claim" not in [kind for kind, _ in world.writes]
 
 
 def test_before_1_34_the_claim_says_why_its_class_is_not_applied_until_an_upgrade(

@@ -116,7 +116,8 @@ def test_a_modification_that_ec2_takes_ends_its_limit():
     async def story(state: ClaimState) -> None:
         state.limit = Limit(NOW)
         state.sent(
-            Modification("vol-1", ModificationState.MODIFYING, Shape(20, "gp3"), started_at=NOW)
+            Modification("vol-1", ModificationState.MODIFYING, Shape(20, "gp3"), started_at=NOW),
+            BOTH,
         )
         assert state.limit is None
 

@@ -9,6 +9,7 @@ import pytest
 
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import Modification, ModificationState, shape_of
+from provisioner.tell_once import EVENT_AGAIN_S
 from tests.controller.modify_cloud import VOLUME
 from tests.controller.modify_world import World, told
 
@@ -125,7 +126,7 @@ def test_annotations_are_heeded_only_if_the_option_says_so(
     assert [each.iops for each in told(heeded, monkeypatch).cloud.sent] == [5000]
 
 
-def test_annotations_that_cannot_be_had_are_told_once_however_long_the_size_waits(
+def test_annotations_that_cannot_be_had_are_told_no_more_often_because_the_size_waits(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async def story(world: World) -> None:
@@ -136,7 +137,7 @@ def test_annotations_that_cannot_be_had_are_told_once_however_long_the_size_wait
         document["metadata"]["annotations"] = {"ebs.csi.aws.com/iops": "many"}
         world.put("claim", document)
         world.ask("20Gi")
-        await world.run(3600)
+        await world.run(EVENT_AGAIN_S - 60)
 
     reasons = told(story, monkeypatch).reasons
 
