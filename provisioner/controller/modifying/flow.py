@@ -12,6 +12,7 @@ import structlog
 from structlog.contextvars import bind_contextvars
 
 from provisioner import clock
+from provisioner.classes.volume_attributes_class_rules import Attributes
 from provisioner.controller.modifying import class_rules, growth_rules
 from provisioner.controller.modifying.record import ModifyRecord
 from provisioner.controller.modifying.rules import Part, Requested, has_all
@@ -164,6 +165,8 @@ class Modifier:
             grow if isinstance(grow, growth_rules.Grow) else None,
             change if isinstance(change, class_rules.Change) else None,
         )
+        if requested.grow is not None and isinstance(target, Settled):
+            requested = replace(requested, current=await self._current(claim, persistent_volume))
         state.note_request(requested)
         bad_class = change if isinstance(change, _BadClass) else None
         return _Request(requested, bad_class, superseded)
@@ -175,16 +178,29 @@ class Modifier:
         target: Settled | class_rules.Target,
     ) -> Settled | class_rules.Change | _BadClass:
         if isinstance(target, class_rules.Target):
-            return class_rules.read(
-                target.name,
-                await self._caches.attributes_class(target.name),
-                is_served=self._caches.has_attributes_classes,
-                driver=self._driver,
-                is_csi=persistent_volume.spec.csi is not None,
-            )
+            return await self._read_class(target.name, persistent_volume)
         if not self._reads_annotations:
             return target
         return class_rules.annotated(claim, persistent_volume.annotations, driver=self._driver)
+
+    async def _read_class(
+        self, name: str, persistent_volume: PersistentVolume
+    ) -> class_rules.Change | _BadClass:
+        return class_rules.read(
+            name,
+            await self._caches.attributes_class(name),
+            is_served=self._caches.has_attributes_classes,
+            driver=self._driver,
+            is_csi=persistent_volume.spec.csi is not None,
+        )
+
+    async def _current(
+        self, claim: Claim, persistent_volume: PersistentVolume
+    ) -> Attributes | None:
+        """What the class asks for that the volume has; None without one that can be read."""
+        name = claim.current_attributes_class_name
+        found = await self._read_class(name, persistent_volume) if name else None
+        return found.attributes if isinstance(found, class_rules.Change) else None
 
     async def _report_bad_class(
         self, claim: Claim, bad_class: _BadClass, state: ClaimState

@@ -80,10 +80,14 @@ def has_all(claim: Claim, persistent_volume: PersistentVolume, *, driver: str) -
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """What a claim requests of its volume; None for nothing."""
+    """What a claim requests of its volume; None for nothing.
+
+    ``current``: what the class asks for that the volume has already; growth may allow more of it.
+    """
 
     grow: Grow | None = None
     change: Change | None = None
+    current: Attributes | None = None
 
     @property
     def parts(self) -> frozenset[Part]:
@@ -111,6 +115,7 @@ class Requested:
         return Requested(
             self.grow if Part.SIZE in parts else None,
             self.change if Part.ATTRIBUTES in parts else None,
+            self.current,
         )
 
 
@@ -129,11 +134,13 @@ class Answers:
     Attributes:
         refused_together: why both parts were refused; each goes alone since.
         iops_ceiling: the most IOPS that EC2 gives in the region.
+        iops_refused: why a size comes without the IOPS that would come with it.
         tags_refused: why the tags that say how IOPS follow the size could not be changed.
     """
 
     refused_together: StorageError | None = None
     iops_ceiling: int | None = None
+    iops_refused: StorageError | None = None
     tags_refused: StorageError | None = None
 
 
@@ -352,12 +359,13 @@ def _to_send(view: View) -> frozenset[Part]:
 
 
 def _target(view: View, volume: Volume, has: Shape, parts: frozenset[Part]) -> TargetShape:
-    requested = view.requested.only(parts)
+    requested, follows = view.requested.only(parts), view.answers.iops_refused is None
     return target_shape(
         has,
-        volume.tags,
+        volume.tags if follows else {},
         size_gib=requested.size_gib,
         attributes=requested.attributes,
+        current=requested.current if follows else None,
         ceiling=view.answers.iops_ceiling,
     )
 

@@ -40,6 +40,7 @@ def target_shape(
     *,
     size_gib: int | None,
     attributes: Attributes | None,
+    current: Attributes | None = None,
     ceiling: int | None = None,
 ) -> TargetShape:
     """The shape that fulfils a request; a volume never shrinks.
@@ -49,6 +50,7 @@ def target_shape(
         has_tags: of the volume; they say whether its IOPS follow its size.
         size_gib: the size that is requested, None for whatever it has.
         attributes: what its class asks for, None for nothing.
+        current: what the class asks for that the volume has already, None for none.
         ceiling: the most IOPS that EC2 gives the type in the region, None if that is not known.
     """
     asks = attributes or Attributes()
@@ -59,7 +61,10 @@ def target_shape(
     if asked is not None and volume_type in VOLUME_TYPES:
         fitted = fit(volume_type, size, asked, raises_to_minimum=True, ceiling=ceiling)
     elif asked is None and volume_type == has.volume_type and size > has.size_gib:
-        fitted = _raised(has, size, _following(asks, has_tags, size), ceiling)
+        later = _following(asks, has_tags, size)
+        if current is not None and current.iops is not None:  # tags may be of a class before it
+            later = current.iops if _is_lowered(has, current) else None
+        fitted = _raised(has, size, later, ceiling)
     iops = fitted.given if fitted is not None else asked
     throughput = asks.throughput_mibps
     if iops is None and _leaves_gp2(has, volume_type):
@@ -87,6 +92,13 @@ def _following(asks: Attributes, has_tags: Mapping[str, str], size_gib: int) -> 
     if follows is None:
         follows = has_tags.get(IOPS_FOLLOW_GROWTH) == "true"
     return int(per_gib) * size_gib if follows and per_gib.isdecimal() else None
+
+
+def _is_lowered(has: Shape, current: Attributes) -> bool:
+    """Whether it has as many IOPS as its size allows, because its class asks for more."""
+    limits = VOLUME_TYPES.get(has.volume_type)
+    is_of_type = current.volume_type in (None, has.volume_type)
+    return is_of_type and limits is not None and has.iops == limits.iops_per_gib * has.size_gib
 
 
 def _raised(has: Shape, size_gib: int, asked: int | None, ceiling: int | None) -> Fitted | None:

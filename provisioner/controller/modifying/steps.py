@@ -16,7 +16,7 @@ from provisioner import clock
 from provisioner.classes import iops_rules
 from provisioner.controller.modifying import class_rules, rules
 from provisioner.controller.modifying.record import ModifyRecord, utc_now
-from provisioner.controller.modifying.rules import BOTH, Part, is_under_way, limit_of
+from provisioner.controller.modifying.rules import BOTH, Answers, Part, is_under_way, limit_of
 from provisioner.controller.modifying.state import ClaimState, Observed, Observer, Pass
 from provisioner.controller.shared.services import Services
 from provisioner.ec2.batches import whole
@@ -234,6 +234,8 @@ class ModifySteps:
         log.info("volume modified", asked=summary(step.request), state=begun.state.value)
         if Part.ATTRIBUTES not in step.parts:
             self._report_iops(current, step.fitted, step.request.size_gib or 0, observed)
+            if (refused := state.answers.iops_refused) is not None:
+                self._report_iops_refused(current, refused)
             together = state.answers.refused_together
             if together is not None:
                 return self._refuse(current, {Part.ATTRIBUTES}, together)
@@ -265,6 +267,14 @@ class ModifySteps:
             self._record.event(claim, "VolumeModify", text, warning=True)
         elif (text := iops_rules.raised_message(fitted, volume_type)) is not None:
             self._record.event(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
+
+    def _report_iops_refused(self, current: Pass, error: StorageError) -> None:
+        """It grows, but has no more IOPS than before."""
+        text = (
+            f"{error.reason}: the volume grows, but its IOPS stay as they are, because EC2 refused "
+            f"more of them: {error.message}"
+        )
+        self._record.event(self._newest(current), "VolumeModify", text, warning=True)
 
     def _report_tags_refused(self, current: Pass, error: StorageError, observed: Observed) -> None:
         """The volume has its class; only its growth will not be as the class asks."""
@@ -473,18 +483,12 @@ class ModifySteps:
             return AGAIN
         if error.reason is Reason.VOLUME_NOT_FOUND:
             return AGAIN  # it is described, and waited for, before that is believed
-        answers, ceiling = state.answers, ceiling_in(error) if isinstance(error, Ec2Error) else None
-        if ceiling is not None and answers.iops_ceiling is None and step.request.iops is not None:
-            state.answers = replace(answers, iops_ceiling=ceiling)
-            log.info("learned how many IOPS this region gives", iops=ceiling)
-            return AGAIN
-        if error.reason in _OF_THE_REQUEST and step.parts == BOTH:
-            state.answers = replace(answers, refused_together=error)
-            log.warning(
-                "EC2 refused size and class together; sending them one by one", error=error.message
-            )
-            return AGAIN
-        return self._refuse(current, step.parts, error)
+        learned = _learned(state.answers, step, error)
+        if learned is None:
+            state.answers = replace(state.answers, iops_refused=None)  # it was not about the IOPS
+            return self._refuse(current, step.parts, error)
+        state.answers = learned
+        return AGAIN
 
     def _failed(self, current: Pass, error: StorageError) -> Next:
         """A modification has failed in EC2: reported, and tried again less and less often."""
@@ -529,6 +533,26 @@ class ModifySteps:
             reason=error.reason.value,
             error=error.message,
         )
+
+
+def _learned(answers: Answers, step: rules.Send, error: StorageError) -> Answers | None:
+    """What a refusal says about how to ask for less at once; None: nothing, it is final."""
+    ceiling = ceiling_in(error) if isinstance(error, Ec2Error) else None
+    asks_iops = step.request.iops is not None
+    if ceiling is not None and answers.iops_ceiling is None and asks_iops:
+        log.info("learned how many IOPS this region gives", iops=ceiling)
+        return replace(answers, iops_ceiling=ceiling)
+    if error.reason not in _OF_THE_REQUEST:
+        return None
+    if step.parts == BOTH:
+        log.warning(
+            "EC2 refused size and class together; sending them one by one", error=error.message
+        )
+        return replace(answers, refused_together=error)
+    if step.parts == _SIZE and asks_iops:
+        log.warning("EC2 refused more IOPS with the size; sending the size", error=error.message)
+        return replace(answers, iops_refused=error)
+    return None
 
 
 def ledger_of(persistent_volume: PersistentVolume, volume_id: str) -> Ledger:

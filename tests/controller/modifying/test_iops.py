@@ -11,7 +11,7 @@ from provisioner.controller.modifying.state import GATHER_S
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
 from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
-from tests.controller.modify_cloud import refusal
+from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import World, claim_json, told
 
 
@@ -102,6 +102,82 @@ def test_iops_for_each_gib_are_kept_in_tags_once_the_volume_has_them_and_followe
     assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [(20, 8000), (30, 12_000)]
     assert world.cloud.tagged == [{IOPS_PER_GIB: "400", IOPS_FOLLOW_GROWTH: "true"}]
     assert world.claim.current_attributes_class_name == "gold"
+
+
+def test_iops_that_the_size_did_not_allow_come_when_the_volume_grows(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.attributes_class("gold", iops="12000")
+        world.ask(attributes="gold")
+        await world.run(1000)
+        await world.restart()
+        await world.run(3600)
+        world.ask("20Gi")
+        await world.run(1000)
+        world.ask("100Gi")
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [
+        (None, 5000),
+        (20, 10_000),
+        (100, 12_000),
+    ]
+    capped = [text for _, text in world.told if "IopsCapped" in text]
+    assert ["gets 5000" in capped[0], "gets 10000" in capped[-1], len(capped)] == [True, True, 2]
+
+
+@pytest.mark.parametrize("has_class", [True, False], ids=["a class", "tags"])
+def test_a_full_disk_grows_though_ec2_refuses_the_iops_that_would_come_with_the_size(
+    *, has_class: bool, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        assert world.cloud.volume is not None
+        if has_class:
+            world.attributes_class("gold", iops="12000")
+            world.ask(attributes="gold")
+            await world.run(1000)
+        else:
+            follows = {IOPS_PER_GIB: "500", IOPS_FOLLOW_GROWTH: "true"}
+            world.cloud.volume = replace(world.cloud.volume, tags=follows)
+        world.cloud.refuses = lambda request: (
+            refusal(Reason.QUOTA_EXCEEDED, "no IOPS are left") if request.iops else None
+        )
+        world.ask("100Gi")
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "100Gi"
+    assert not world.conditions
+    assert world.cloud.sent[-1] == ModifyRequest(VOLUME, 100, None, None, None)
+    [warned] = [text for _, text in world.told if "no IOPS are left" in text]
+    assert warned.startswith("QuotaExceeded: the volume grows, but its IOPS stay as they are")
+
+
+def test_iops_still_come_with_a_size_that_was_refused_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        follows = {IOPS_PER_GIB: "500", IOPS_FOLLOW_GROWTH: "true"}
+        assert world.cloud.volume is not None
+        world.cloud.volume = replace(world.cloud.volume, tags=follows)
+        world.cloud.refuses = lambda _: refusal(Reason.QUOTA_EXCEEDED, "no storage is left")
+        world.ask("20Gi")
+        await world.run(50)
+        assert [each.iops for each in world.cloud.sent] == [10_000, None]
+        world.cloud.refuses = lambda _: None
+        await world.run(600)
+
+    world = told(story, monkeypatch)
+
+    assert world.cloud.sent[2:] == [ModifyRequest(VOLUME, 20, None, 10_000, None)]
+    assert not [text for _, text in world.told if "IOPS stay as they are" in text]
 
 
 async def leaves_a_class_of_iops_for_each_gib(world: World) -> None:

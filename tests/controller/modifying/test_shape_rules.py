@@ -186,3 +186,33 @@ def test_growth_takes_no_iops_away_and_asks_for_nothing_impossible(
     grows = max(size_gib, VOLUME_TYPES[has.volume_type].size_gib[0]) == target.size_gib
     if grows and target.iops is not None:
         assert fault(has.volume_type, target.size_gib, target.iops, None) is None
+
+
+@pytest.mark.parametrize(
+    ("has", "asks", "iops"),
+    [
+        (Shape(10, "gp3", 5000, 125), {"iops": 12_000}, 12_000),
+        (Shape(10, "gp3", 5000, 125), {"iops": 80_000}, 50_000),
+        (Shape(10, "io2", 10_000), {"volume_type": "io2", "iops": 20_000}, 20_000),
+        (Shape(10, "gp3", 5000, 125), {"iops": 5000}, None),
+        (Shape(10, "gp3", 4000, 125), {"iops": 12_000}, None),
+        (Shape(10, "gp3", 5000, 125), {"iops": 12_000, "volume_type": "io2"}, None),
+        (Shape(10, "gp3", 5000, 125), {"throughput_mibps": 125}, None),
+    ],
+    ids=["all", "some", "io2", "has them", "by hand", "another type", "none asked"],
+)
+def test_growth_gives_the_iops_of_the_class_that_the_size_did_not_allow(has, asks, iops):
+    target = target_shape(has, {}, size_gib=100, attributes=None, current=Attributes(**asks))
+    smaller = target_shape(has, {}, size_gib=None, attributes=None, current=Attributes(**asks))
+
+    assert (target.iops, smaller.iops) == (iops, None)
+
+
+def test_tags_count_for_nothing_where_the_class_gives_iops():
+    has = Shape(10, "gp3", 4000, 125)
+
+    target = target_shape(
+        has, per_gib(300), size_gib=100, attributes=None, current=Attributes(iops=4000)
+    )
+
+    assert target.iops is None
