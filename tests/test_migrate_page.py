@@ -27,6 +27,31 @@ def test_with_the_settings_for_kops_its_role_can_use_what_ours_has_made():
     )
 
 
+def test_kops_lets_go_of_its_role_once_ours_is_ready_and_right_before_it_leads():
+    """With managed: false, `kops update cluster` deletes the role, which the leader still uses."""
+    (passage,) = re.findall(r"^\*\*kOps\*\*.*?(?=^## )", page("migrate"), re.MULTILINE | re.DOTALL)
+    told = ["after step 5", "before step 6", "deletes the role", "give our controller another role"]
+    places = [passage.find(each) for each in told]
+
+    assert places[0] > -1
+    assert places == sorted(places)
+    assert places[-1] < passage.index("managed: false")
+
+
+def test_with_kops_the_rights_go_to_the_instances_that_run_our_controller():
+    (paragraph,) = re.findall(r"^Without `useService.*$", page("migrate"), re.MULTILINE)
+    controller = next(
+        each
+        for each in yaml.safe_load_all((ROOT / "manifests" / "deployment.yaml").read_text())
+        if each["kind"] == "Deployment"
+    )
+    tolerated = controller["spec"]["template"]["spec"]["tolerations"]
+
+    assert "control-plane" not in str(tolerated)
+    assert "`spec.externalPolicies.node`" in paragraph
+    assert "workers' InstanceGroups" in paragraph
+
+
 def test_the_election_of_the_stock_controller_has_to_be_on_before_anything_else_is_done():
     _, _, steps = page("migrate").partition("## Change the controller\n")
     first, _, _ = steps.partition("2. **")
