@@ -470,7 +470,7 @@ def test_the_page_gives_the_account_the_role_that_trusts_it():
     assert "eks.amazonaws.com/role-arn" in changed["metadata"]["annotations"]
 
 
-@pytest.mark.parametrize("name", ["webhook", "install", "troubleshooting"])
+@pytest.mark.parametrize("name", ["webhook", "install"])
 def test_the_webhook_is_removed_as_it_was_applied(name: str):
     (applied_as,) = re.findall(r"apply -k (my-\S+)", page("webhook"))
 

@@ -1,22 +1,12 @@
 """Classes of others are left to them: uninstalling what has a class deletes it."""
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
 from tests.chart.api_server import refused
-from tests.chart.helm import (
-    CHART_FOLDER,
-    MANIFESTS,
-    NAMESPACE,
-    built,
-    helm,
-    kustomized,
-    rendered,
-)
+from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, helm, rendered
 
 Json = dict[str, Any]
 pytestmark = built
@@ -101,18 +91,3 @@ def test_the_stock_charts_default_class_may_be_the_only_one():
 
     classes = [each["metadata"]["name"] for each in objects if each["kind"] == "StorageClass"]
     assert classes == ["ebs-csi-default-sc"]
-
-
-def test_a_kustomization_without_our_classes_keeps_its_own(tmp_path: Path):
-    mine = {"kind": "StorageClass", "metadata": {"name": "mine"}, "provisioner": "ebs.csi.aws.com"}
-    (tmp_path / "mine.yaml").write_text(yaml.safe_dump({"apiVersion": "storage.k8s.io/v1", **mine}))
-    kustomization = {
-        "resources": [os.path.relpath(MANIFESTS, tmp_path), "mine.yaml"],
-        "components": [os.path.relpath(MANIFESTS / "no-storage-classes", tmp_path)],
-    }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
-
-    objects = kustomized(tmp_path)
-
-    classes = [each["metadata"]["name"] for each in objects if each["kind"] == "StorageClass"]
-    assert classes == ["mine"]

@@ -1,0 +1,78 @@
+"""Kustomizations as the pages and the comments say to write them, built by kubectl."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.chart.helm import MANIFESTS, built, kustomized, rendered
+from tests.documents import section
+
+Json = dict[str, Any]
+pytestmark = built
+
+
+def example(component: str) -> Json:
+    """The kustomization that the comment at the top of a folder of ``manifests`` shows."""
+    text = (MANIFESTS / component / "kustomization.yaml").read_text()
+    (shown,) = re.findall(r"^#   resources:.*\n(?:#   .*\n)*", text, re.MULTILINE)
+    found: Json = yaml.safe_load(re.sub(r"^#   ", "", shown, flags=re.MULTILINE))
+    return found
+
+
+def build(folder: Path, kustomization: Json, **files: Json) -> list[Json]:
+    """All objects of a kustomization in this folder, as if it were beside ``manifests``."""
+    folder.mkdir(exist_ok=True)
+    for part in ("resources", "components"):
+        paths = kustomization.get(part, ())
+        below = [os.path.relpath(MANIFESTS.parent, folder) + each[2:] for each in paths]
+        kustomization = kustomization | {part: below}
+    kustomization["resources"] += [f"{name}.yaml" for name in files]
+    for name, content in (files | {"kustomization": kustomization}).items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    return kustomized(folder)
+
+
+def names(objects: list[Json], kind: str) -> list[str]:
+    return [each["metadata"]["name"] for each in objects if each["kind"] == kind]
+
+
+def storage_class(name: str) -> Json:
+    of_a_class = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+    return of_a_class | {"metadata": {"name": name}, "provisioner": "ebs.csi.aws.com"}
+
+
+def test_a_kustomization_without_our_classes_keeps_its_own(tmp_path: Path):
+    objects = build(tmp_path, example("no-storage-classes"), mine=storage_class("mine"))
+
+    assert names(objects, "StorageClass") == ["mine"]
+
+
+@pytest.mark.parametrize(
+    "folder", ["webhook", "webhook-caller-token", "webhook-host-network", "webhook-volume-moves"]
+)
+def test_removing_the_webhook_as_applied_leaves_what_volumes_need(folder: str, tmp_path: Path):
+    objects = build(tmp_path, example(folder))
+
+    kinds = {each["kind"] for each in objects}
+    assert "ValidatingWebhookConfiguration" in kinds
+    assert kinds & {"CSIDriver", "StorageClass", "CustomResourceDefinition"} == set()
+    assert names(objects, "Deployment") == ["ebs-webhook"]
+
+
+@pytest.mark.parametrize("of", ["manifests", "chart"])
+def test_in_an_emergency_one_command_removes_the_webhook_however_installed(of: str):
+    told = section("troubleshooting", "An object is refused")
+    ((kinds, name),) = re.findall(r"^kubectl delete (\S+) (\S+)$", told, re.MULTILINE)
+    objects = (
+        kustomized(MANIFESTS / "webhook")
+        if of == "manifests"
+        else rendered({"webhook": {"enabled": True}})
+    )
+
+    asked = [each for each in objects if each["kind"].endswith("WebhookConfiguration")]
+    assert kinds.split(",") == sorted(f"{each['kind']}s".lower() for each in asked)
+    assert {each["metadata"]["name"] for each in asked} == {name}
