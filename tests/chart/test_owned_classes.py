@@ -1,5 +1,6 @@
 """Classes of others are left to them: uninstalling what has a class deletes it."""
 
+import re
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 
 from tests.chart.api_server import refused
 from tests.chart.helm import CHART_FOLDER, NAMESPACE, built, helm, rendered
+from tests.documents import section
 
 Json = dict[str, Any]
 pytestmark = built
@@ -46,15 +48,41 @@ def of_stock(kind: str, name: str, **annotations: str) -> Json:
         ("VolumeSnapshotClass", "ebs", "leave it out of volumeSnapshotClasses"),
     ],
 )
-def test_a_class_of_another_release_is_named_with_what_leaves_it_to_that_release(
+def test_a_class_of_another_release_is_kept_first_since_leaving_it_out_may_delete_it(
     kind: str, name: str, instead: str
 ):
     [sentence] = refused(CLASSES, of_stock(kind, name))
 
     assert sentence == (
-        f"{kind} {name} belongs to the release stock in namespace kube-system: {instead} as long "
-        "as that release keeps it, or hand it over first (docs/install-helm.md)"
+        f"{kind} {name} belongs to the release stock in namespace kube-system: have it kept "
+        f"(kubectl annotate {kind.lower()} {name} helm.sh/resource-policy=keep), then {instead}, "
+        "or hand it over (docs/install-helm.md)"
     )
+
+
+def test_the_driver_object_of_another_release_is_kept_first_too():
+    stock = {
+        "meta.helm.sh/release-name": "stock",
+        "meta.helm.sh/release-namespace": "kube-system",
+    }
+    driver = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver"}
+    [sentence] = refused(
+        {}, driver | {"metadata": {"name": "ebs.csi.aws.com", "annotations": stock}}
+    )
+
+    assert sentence == (
+        "the CSIDriver ebs.csi.aws.com belongs to the release stock in namespace kube-system: have "
+        "it kept (kubectl annotate csidriver ebs.csi.aws.com helm.sh/resource-policy=keep), then "
+        "set csiDriver.create=false, or hand it over (docs/install-helm.md)"
+    )
+
+
+def test_what_was_handed_over_is_no_longer_kept_and_can_be_taken_out_again():
+    """Helm looks at the annotation of the object itself, whoever has written it."""
+    steps = section("install-helm", "Change over from aws-ebs-csi-driver")
+    (step,) = re.findall(r"^4\. .*--take-ownership.*$", steps, re.MULTILINE)
+
+    assert "helm.sh/resource-policy-`, and the same for each class" in step
 
 
 def test_a_class_that_is_to_be_taken_over_is_accepted():

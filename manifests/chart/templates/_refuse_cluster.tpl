@@ -42,12 +42,13 @@
 {{- $driver := lookup "storage.k8s.io/v1" "CSIDriver" "" "ebs.csi.aws.com" }}
 {{- $owner := include "ebs.heldBy" (dict "object" $driver "root" $) }}
 {{- if and $owner (not $wrong) .Values.csiDriver.create (not .Values.nodeComponentOnly) }}
-{{- $wrong = append $wrong (printf "the CSIDriver ebs.csi.aws.com belongs to the release %s: set csiDriver.create=false as long as that release keeps it (docs/migrate.md)" $owner) }}
+{{- $wrong = append $wrong (printf "the CSIDriver ebs.csi.aws.com belongs to the release %s: have it kept (kubectl annotate csidriver ebs.csi.aws.com helm.sh/resource-policy=keep), then set csiDriver.create=false, or hand it over (docs/install-helm.md)" $owner) }}
 {{- end }}
 {{- toJson ($wrong | uniq) }}
 {{- end }}
 
-{{- /* In two releases, a class is deleted with the first of them. */}}
+{{- /* In two releases, a class is deleted when one of them no longer has it. Hence kept first: this one
+may have it too. */}}
 {{- define "ebs.refuse.ownedClasses" -}}
 {{- $wrong := list }}
 {{- $classes := list }}
@@ -65,7 +66,7 @@
 {{- range $each := ternary list $classes .Values.nodeComponentOnly }}
 {{- $class := lookup (index $each 0) (index $each 1) "" (index $each 2) }}
 {{- with include "ebs.heldBy" (dict "object" $class "root" $) }}
-{{- $wrong = append $wrong (printf "%s %s belongs to the release %s: %s as long as that release keeps it, or hand it over first (docs/install-helm.md)" (index $each 1) (index $each 2) . (index $each 3)) }}
+{{- $wrong = append $wrong (printf "%s %s belongs to the release %s: have it kept (kubectl annotate %s %s helm.sh/resource-policy=keep), then %s, or hand it over (docs/install-helm.md)" (index $each 1) (index $each 2) . (lower (index $each 1)) (index $each 2) (index $each 3)) }}
 {{- end }}
 {{- end }}
 {{- toJson $wrong }}
