@@ -60,6 +60,16 @@ def test_the_election_of_the_stock_controller_has_to_be_on_before_anything_else_
     assert {k.split(".")[1] for k in KEYS if fnmatchcase(k, key)} >= {"provisioner", "attacher"}
 
 
+def test_what_the_stock_chart_deletes_with_its_controller_is_kept_before_and_looked_for_after():
+    """Its templates of both ask for ``not nodeComponentOnly``: chart 2.64.0."""
+    steps = section("migrate", "Change the controller")
+    before, _, after = steps.partition("--set nodeComponentOnly=true")
+    kept = re.findall(r"kubectl annotate (\w+) (\S+) helm\.sh/resource-policy=keep", before)
+
+    assert kept == [("csidriver", "ebs.csi.aws.com"), ("storageclass", "ebs-csi-default-sc")]
+    assert [f"kubectl get {kind}" in after for kind, _ in kept] == [True, True]
+
+
 CARRIED = section("migrate", "Carry the stock settings over")
 OPTIONS = ROOT / "manifests" / "chart" / "templates" / "_options.tpl"
 # What our chart does with them is no option of a program.
