@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from tests.chart.helm import MANIFESTS, built, kustomized, rendered
+from tests.chart.stock import nested, probe
 from tests.documents import section
 
 Json = dict[str, Any]
@@ -76,3 +77,83 @@ def test_in_an_emergency_one_command_removes_the_webhook_however_installed(of: s
     asked = [each for each in objects if each["kind"].endswith("WebhookConfiguration")]
     assert kinds.split(",") == sorted(f"{each['kind']}s".lower() for each in asked)
     assert {each["metadata"]["name"] for each in asked} == {name}
+
+
+CARRIED = ("migrate", "Carry the stock settings over")
+
+
+def carried() -> dict[str, str]:
+    """What the page on migration has for each stock key: a literal or a component."""
+    rows = re.findall(
+        r"^\| `([\w.]+)(?:: \w+)?`.*? \| `(.+?)`",
+        section(*CARRIED),
+        re.MULTILINE,
+    )
+    assert len(rows) == len(dict(rows)) >= 13
+    return dict(rows)
+
+
+def literals(program: str) -> list[str]:
+    of_program = {key: told for key, told in carried().items() if not is_component(told)}
+    return [
+        told if "=" in told else f"{told}=7"
+        for key, told in of_program.items()
+        if key.startswith(f"{program}.")
+    ]
+
+
+def is_component(told: str) -> bool:
+    return told.startswith("manifests/")
+
+
+def options(objects: list[Json]) -> set[tuple[str, str]]:
+    maps = [each["data"] for each in objects if each["kind"] == "ConfigMap"]
+    return {each for data in maps for each in data.items()}
+
+
+@pytest.mark.parametrize("programs", [["controller"], ["controller", "node"]])
+def test_the_stock_settings_go_in_when_the_page_says_so(programs: list[str], tmp_path: Path):
+    """The controller comes first, without the node plugin."""
+    with_node = "node" in programs
+    assert "Rows of `node.*` go in with `manifests/node`" in section(*CARRIED)
+    components = [
+        f"../{told}"
+        for key, told in carried().items()
+        if is_component(told) and (with_node or not key.startswith("node."))
+    ]
+    generators = [
+        {
+            "name": f"ebs-provisioner-{program}",
+            "behavior": "merge",
+            "namespace": "ebs-provisioner-node" if program == "node" else "ebs-provisioner",
+            "literals": literals(program),
+        }
+        for program in programs
+    ]
+
+    objects = build(
+        tmp_path,
+        {
+            "resources": ["../manifests", *(["../manifests/node"] if with_node else [])],
+            "components": components,
+            "configMapGenerator": generators,
+        },
+    )
+
+    wanted = [each.partition("=") for program in programs for each in literals(program)]
+    assert {(name, value) for name, _, value in wanted} <= options(objects)
+
+
+@pytest.mark.parametrize(("key", "told"), carried().items())
+def test_a_stock_setting_becomes_what_our_chart_makes_of_it(key: str, told: str):
+    if is_component(told):
+        components = section("install-helm", "Components")
+        (value,) = re.findall(rf"^\| `{told}` \| `([\w.]+)", components, re.MULTILINE)
+        assert value == key
+        return
+    name, _, value = told.partition("=")
+
+    changed = options(rendered(nested(key, probe(key)))) - options(rendered())
+
+    assert [each for each, _ in changed] == [name]
+    assert value in ("", "k=v,k=v", *dict(changed).values())
