@@ -53,6 +53,26 @@ def test_a_kustomization_without_our_classes_keeps_its_own(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    "told",
+    [
+        (MANIFESTS / "no-storage-classes" / "kustomization.yaml").read_text(),
+        section("install", "Components"),
+    ],
+    ids=["comment", "page"],
+)
+def test_own_classes_with_our_names_are_in_a_kustomization_around_that_one(
+    told: str, tmp_path: Path
+):
+    assert "in one that has" in " ".join(told.replace("# ", "").split())
+    build(tmp_path / "base", example("no-storage-classes"))
+    (tmp_path / "mine.yaml").write_text(yaml.safe_dump(storage_class("ebs-gp3")))
+    around = {"resources": ["base", "mine.yaml"]}
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(around))
+
+    assert names(kustomized(tmp_path), "StorageClass") == ["ebs-gp3"]
+
+
+@pytest.mark.parametrize(
     "folder", ["webhook", "webhook-caller-token", "webhook-host-network", "webhook-volume-moves"]
 )
 def test_removing_the_webhook_as_applied_leaves_what_volumes_need(folder: str, tmp_path: Path):
