@@ -110,8 +110,15 @@ says it until this release has taken that over, and from then on where its lease
 {{- $wrong = append $wrong (printf "aws-ebs-csi-driver keeps its leases in %s: set controller.leaderElectionNamespace to it, or both controllers work at the same time" $namespace) }}
 {{- end }}
 {{- range $controller.spec.template.spec.containers }}
-{{- if and $.Values.besideStock.controller (hasPrefix "csi-" .name) (has "--leader-election=false" (.args | default list)) }}
-{{- $wrong = append $wrong (printf "%s of aws-ebs-csi-driver's controller (Deployment %s/ebs-csi-controller) has --leader-election=false, so both controllers would work at the same time: set sidecars.%s.leaderElection.enabled=true in its chart first" .name $namespace (trimPrefix "csi-" .name)) }}
+{{- if and $.Values.besideStock.controller (has .name (list "csi-provisioner" "csi-attacher" "csi-resizer" "csi-snapshotter")) }}
+{{- /* Their default, and of several the last counts. */}}
+{{- $election := "--leader-election=false" }}
+{{- range .args }}{{ if regexMatch "^--?leader-election(=|$)" . }}{{ $election = . }}{{ end }}{{ end }}
+{{- if not (regexMatch "^--?leader-election(=(1|t|T|TRUE|true|True))?$" $election) }}
+{{- /* Its chart has no value for the other two, whose election it turns on itself. */}}
+{{- $value := ternary (printf " (sidecars.%s.leaderElection.enabled=true in its chart)" (trimPrefix "csi-" .name)) "" (has .name (list "csi-provisioner" "csi-attacher")) }}
+{{- $wrong = append $wrong (printf "%s of aws-ebs-csi-driver's controller (Deployment %s/ebs-csi-controller) runs without --leader-election=true, so both controllers would work at the same time: give it that argument first%s" .name $namespace $value) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- end }}
