@@ -101,6 +101,14 @@ def test_a_release_without_classes_asks_for_none():
     assert refused(CLASSES | {"nodeComponentOnly": True}, of_stock("StorageClass", "fast")) == []
 
 
+def test_a_values_file_may_take_back_that_only_the_node_plugin_is_installed():
+    values = CLASSES | {"nodeComponentOnly": None}
+
+    [sentence] = refused(values, of_stock("StorageClass", "fast"))
+
+    assert sentence.startswith("StorageClass fast belongs to the release stock")
+
+
 def test_all_classes_of_a_values_file_can_be_left_out_for_a_time():
     code, output, errors = helm(
         *("template", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),

@@ -63,7 +63,7 @@ may have it too. */}}
 {{- $classes = append $classes (list "snapshot.storage.k8s.io/v1" "VolumeSnapshotClass" .name "leave it out of volumeSnapshotClasses") }}
 {{- end }}
 {{- end }}
-{{- range $each := ternary list $classes .Values.nodeComponentOnly }}
+{{- range $each := ternary list $classes (not (not .Values.nodeComponentOnly)) }}
 {{- $class := lookup (index $each 0) (index $each 1) "" (index $each 2) }}
 {{- with include "ebs.heldBy" (dict "object" $class "root" $) }}
 {{- $wrong = append $wrong (printf "%s %s belongs to the release %s: have it kept (kubectl annotate %s %s helm.sh/resource-policy=keep), then %s, or hand it over (docs/install-helm.md)" (index $each 1) (index $each 2) . (lower (index $each 1)) (index $each 2) (index $each 3)) }}
