@@ -27,9 +27,13 @@ NAMESPACED = {"deployments", "daemonsets"}
 KUBE_SYSTEM: Json = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kube-system"}}
 
 
-def answers(objects: Iterable[Json]) -> dict[str, Json]:
-    """What is answered on each path: which kinds there are, and the objects."""
-    groups = [each.split("/") for each in KINDS if "/" in each]
+def answers(objects: Iterable[Json], without: str = "") -> dict[str, Json]:
+    """What is answered on each path: which kinds there are, and the objects.
+
+    ``without``: a group whose CRDs are not installed.
+    """
+    served = {group: kinds for group, kinds in KINDS.items() if group != without}
+    groups = [each.split("/") for each in served if "/" in each]
     found: dict[str, Json] = {
         "/version": VERSION,
         "/api": {"kind": "APIVersions", "versions": ["v1"]},
@@ -41,7 +45,7 @@ def answers(objects: Iterable[Json]) -> dict[str, Json]:
             ],
         },
     }
-    for group, kinds in KINDS.items():
+    for group, kinds in served.items():
         found[root(group)] = {
             "kind": "APIResourceList",
             "groupVersion": group,
@@ -66,9 +70,9 @@ def root(group: str) -> str:
 
 
 @contextmanager
-def serving(objects: Iterable[Json]) -> Iterator[str]:
+def serving(objects: Iterable[Json], without: str = "") -> Iterator[str]:
     """The URL of a cluster that has the namespace ``kube-system`` and these objects."""
-    known = answers(objects)
+    known = answers(objects, without)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
@@ -92,11 +96,11 @@ def serving(objects: Iterable[Json]) -> Iterator[str]:
             thread.join()
 
 
-def refused(values: Json, *objects: Json) -> list[str]:
-    """What is refused in a cluster with these objects."""
+def refused(values: Json, *objects: Json, without: str = "") -> list[str]:
+    """What is refused in a cluster with these objects, and without the kinds of this group."""
     # One refusal that is always there: nothing is asked of the cluster after it.
     values = values | {"fips": True}
-    with serving(objects) as url:
+    with serving(objects, without) as url:
         code, _, errors = helm(
             *("template", "ebs-provisioner", str(CHART_FOLDER), "--namespace", NAMESPACE),
             *("--dry-run=server", f"--kube-apiserver={url}", "--values", "-"),

@@ -101,6 +101,12 @@ def test_a_release_without_classes_asks_for_none():
     assert refused(CLASSES | {"nodeComponentOnly": True}, of_stock("StorageClass", "fast")) == []
 
 
+def test_where_there_are_no_snapshot_classes_none_is_looked_for():
+    [sentence] = refused(CLASSES, without="snapshot.storage.k8s.io/v1")
+
+    assert sentence.startswith("volumeSnapshotClasses: this cluster has no VolumeSnapshotClass")
+
+
 def test_a_values_file_may_take_back_that_only_the_node_plugin_is_installed():
     values = CLASSES | {"nodeComponentOnly": None}
 

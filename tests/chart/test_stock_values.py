@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.chart.helm import built, merged, refusal, rendered
+from tests.chart.helm import built, merged, one, refusal, rendered
 from tests.chart.stock import (
     BESIDES,
     KEYS,
@@ -104,3 +104,12 @@ def test_the_stock_charts_grace_period_kills_no_mkfs():
 
     [pods] = [each["spec"]["template"]["spec"] for each in objects if each["kind"] == "DaemonSet"]
     assert pods["terminationGracePeriodSeconds"] == 120
+
+
+@pytest.mark.parametrize("value", ["", None])
+def test_where_the_stock_charts_budget_names_no_policy_nodes_can_be_drained(value: str | None):
+    """That chart leaves it to Kubernetes then: IfHealthyBudget."""
+    objects = rendered(nested("controller.podDisruptionBudget.unhealthyPodEvictionPolicy", value))
+
+    budget = one(objects, "PodDisruptionBudget", "ebs-provisioner-controller")
+    assert budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
