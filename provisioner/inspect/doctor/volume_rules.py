@@ -153,7 +153,10 @@ def missing(seen: Evidence) -> dict[str, PlacedVolume]:
     return {
         volume_id: each
         for volume_id, each in found.items()
-        if volume_id not in {"", *seen.cloud.volumes} and not each.deleting and not _goes(each)
+        if volume_id
+        and volume_id not in seen.cloud.volumes
+        and not each.deleting
+        and not _goes(each)
     }
 
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from msgspec import structs
 
+from provisioner.inspect.doctor import volume_rules
 from provisioner.inspect.doctor.check_rules import Verdict
 from provisioner.model.persistent_volume import PlacedStatus
+from provisioner.model.volume import Volume
 from tests.inspect.doctor import evidence as e
 from tests.inspect.doctor.evidence import checked, with_cloud, with_cluster
 from tests.inspect.doctor.test_checks import a_volume
@@ -36,6 +39,22 @@ def test_the_volume_goes_before_its_released_persistent_volume(
     seen = with_cluster(volumes=[e.persistent_volume(), going])
 
     assert checked(seen)["volumes-exist"].verdict is verdict
+
+
+def test_what_is_missing_is_found_without_a_walk_through_all_volumes_for_each():
+    class Walked(dict[str, Volume]):
+        walks = 0
+
+        def __iter__(self) -> Iterator[str]:
+            self.walks += 1
+            return super().__iter__()
+
+    volumes = Walked({e.VOLUME: e.volume()})
+    owners = [e.persistent_volume(), *(a_volume(f"pv-{n}", f"vol-{n}") for n in range(2, 9))]
+    seen = replace(with_cluster(volumes=owners), cloud=replace(e.CLOUD, volumes=volumes))
+
+    assert len(volume_rules.missing(seen)) == 7
+    assert volumes.walks <= 1
 
 
 @pytest.mark.parametrize(("minutes", "verdict"), [(1, Verdict.OK), (11, Verdict.FAILED)])
