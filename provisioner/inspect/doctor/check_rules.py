@@ -124,6 +124,16 @@ def unknown(why: str, remedy: str = "") -> Finding:
     return Finding(Verdict.UNKNOWN, why, remedy)
 
 
+def asked_elsewhere(seen: Evidence) -> Finding:
+    """EC2 shows nothing that the cluster names; for where ``is_confirmed_cloud`` is False."""
+    what = "volumes" if not seen.cloud.volumes else "the nodes' instances"
+    return unknown(
+        f"EC2 in {seen.cloud.region} shows none of {what}: probably another account or Region "
+        "is asked",
+        "see the checks region and account",
+    )
+
+
 def judged(
     problems: Sequence[str], good: str, remedy: str, *, worst: Verdict = Verdict.FAILED
 ) -> Finding:

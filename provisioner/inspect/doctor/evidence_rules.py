@@ -178,7 +178,7 @@ class CloudEvidence:
         tries: one for each action that the controller needs.
         keys: one for each class that names a key.
         default_key: None if no class uses it.
-        untagged: AttachVolume of a volume that no policy of ours takes; None if there is none.
+        by_tags: AttachVolume of a volume for each set of tag keys, or for some of many sets.
         refused: why no try was made, "" if they were.
         not_assumed: why the role that the command asks for cannot be assumed; None if it can.
     """
@@ -194,7 +194,7 @@ class CloudEvidence:
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
     default_key: DefaultKey | None = None
-    untagged: Try | None = None
+    by_tags: Sequence[Try] = ()
     refused: str = ""
     not_assumed: NotAssumed | None = None
     quotas: Sequence[QuotaUse] = ()

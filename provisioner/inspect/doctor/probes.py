@@ -20,7 +20,7 @@ from provisioner.inspect.doctor.evidence_rules import (
     Try,
 )
 from provisioner.inspect.doctor.right_rules import Samples
-from provisioner.inspect.doctor.tries import default_key_of, named_keys, try_it
+from provisioner.inspect.doctor.tries import default_key_of, named_keys, tried
 from provisioner.inspect.doctor.volume_pages import VolumePages
 from provisioner.inspect.reading import quotas
 from provisioner.inspect.reading.aws import Aws
@@ -67,7 +67,7 @@ class Rights:
     tries: Sequence[Try] = ()
     keys: Sequence[KeyTry] = ()
     default_key: DefaultKey | None = None
-    untagged: Try | None = None
+    by_tags: Sequence[Try] = ()
     tried_as: str = ""
     is_controllers: bool = False
     refused: str = ""
@@ -130,7 +130,7 @@ class _Questions:
             self._quotas(),
             self._noting("DescribeSnapshots", self._snapshot(), ""),
         )
-        samples = self._samples(instances, [*volumes.values(), *tagged], snapshot)
+        samples = self._samples(instances, volumes, tagged, snapshot)
         late = Rights(refused=f"EC2 has not answered within {_PATIENCE_S:.0f} s")
         rights = await self._noting("DryRun", self._rights(samples, arn), late)
         of_rights: dict[str, Any] = {f.name: getattr(rights, f.name) for f in fields(rights)}
@@ -226,18 +226,20 @@ class _Questions:
         return [each for each in uses(in_use, limits) if each.limit is not None]
 
     def _samples(
-        self, instances: Mapping[str, SeenInstance], volumes: Sequence[Volume], snapshot: str
+        self,
+        instances: Mapping[str, SeenInstance],
+        volumes: Mapping[str, Volume],
+        tagged: Sequence[Volume],
+        snapshot: str,
     ) -> Samples:
-        cluster_id = self._cluster.cluster_id or ""
-        ours = [each for each in volumes if each.tags.get(MADE_BY_DRIVER) == "true"]
+        every = (*volumes.values(), *tagged)
+        ours = [each for each in every if each.tags.get(MADE_BY_DRIVER) == "true"]
         free = [each for each in ours if each.state is VolumeState.AVAILABLE]
         attached = next((each for each in ours if each.attachments), None)
         volume = next(iter(free), attached)
         running = [each for each in instances.values() if each.state == "running"]
         near = [each for each in running if volume is None or each.zone == volume.zone]
         of_zone = {each.zone: each.instance_id for each in running}
-        bare = (each for each in volumes if not right_rules.is_taken(each.tags, cluster_id))
-        untagged = ((v.volume_id, of_zone[v.zone]) for v in bare if v.zone in of_zone)
         labelled = (zone_of(node.labels) or "" for node in self._cluster.nodes)
         zones = [each.zone for each in running] or [each for each in labelled if names_zone(each)]
         return Samples(
@@ -247,8 +249,8 @@ class _Questions:
             attached_id=attached.volume_id if attached else "",
             instance_id=near[0].instance_id if near else "",
             snapshot_id=snapshot,
-            cluster_id=cluster_id,
-            untagged=next(untagged, None),
+            cluster_id=self._cluster.cluster_id or "",
+            by_tags=right_rules.by_tags(volumes.values(), of_zone),
         )
 
     async def _rights(self, samples: Samples, arn: str) -> Rights:
@@ -272,8 +274,9 @@ class _Questions:
             found = Rights(tried_as=who, is_controllers=is_controllers, not_as_controller=why)
             if refused := await why_no_tries(aws):
                 return replace(found, refused=refused)
-            attempts = [*right_rules.attempts(samples), *right_rules.of_untagged(samples)]
-            tries = await asyncio.gather(*(try_it(aws, each) for each in attempts))
+            tries, by_tags = await asyncio.gather(
+                tried(aws, right_rules.attempts(samples)), tried(aws, right_rules.of_tags(samples))
+            )
             of_classes = key_rules.of_classes(self._cluster.classes, self._identity.driver)
             keys, default_key = await asyncio.gather(
                 named_keys(aws, of_classes, samples),
@@ -281,10 +284,10 @@ class _Questions:
             )
             return replace(
                 found,
-                tries=tries[: len(tries) - bool(samples.untagged)],
+                tries=tries,
                 keys=keys,
                 default_key=default_key,
-                untagged=tries[-1] if samples.untagged else None,
+                by_tags=by_tags,
                 tried_as=who or "an unknown identity",
             )
         finally:

@@ -8,7 +8,7 @@ shown that this EC2 knows DryRun; and what destroys is tried where EC2 would ref
 not at all: DeleteVolume on an attached volume, DetachVolume on one that is not attached.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from provisioner.inspect.doctor.check_rules import (
     Finding,
     Rule,
     Verdict,
+    asked_elsewhere,
     counted,
     ok,
     skipped,
@@ -29,6 +30,7 @@ from provisioner.inspect.reading.controller_rules import ours
 from provisioner.model import tags
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import CLAIM_NAME, MADE_BY_DRIVER, UNCLAIMED
+from provisioner.model.volume import Volume
 
 ALLOWED = "DryRunOperation"
 REFUSED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
@@ -54,6 +56,7 @@ _GIB = 4
 _TAGGING = "CreateTags"  # by itself; with a creation, it is tried there
 _TRIED_TAG = "kubectl-ebs-doctor"
 _TAGGED_AT_ONCE = 100  # a command that fits on a screen
+_KINDS_TRIED = 10  # calls, of all sets of tags that volumes have
 _RECONCILE = "--reconcile-extra-tags"
 AS_CONTROLLER = "try it as the controller: --as-controller, or --role ARN"
 ROLE_FROM_ELSEWHERE = (
@@ -75,7 +78,7 @@ class Samples:
         instance_id: of a running instance, in the zone of ``volume_id`` where there is one.
         snapshot_id: of a snapshot with the driver's tag.
         cluster_id: of the controller.
-        untagged: a volume that no policy of ours takes, and an instance in its zone.
+        by_tags: a volume for each set of tag keys, and an instance in its zone.
     """
 
     zone: str = ""
@@ -85,7 +88,7 @@ class Samples:
     instance_id: str = ""
     snapshot_id: str = ""
     cluster_id: str = ""
-    untagged: tuple[str, str] | None = None
+    by_tags: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +156,10 @@ def _on_a_volume(samples: Samples) -> Iterator[Attempt]:
     yield Attempt("DeleteVolume", attached, {"VolumeId": attached}, not_attached)
 
 
-def of_untagged(samples: Samples) -> Iterator[Attempt]:
-    """One call or none: whether a policy that is not ours takes what ours do not."""
-    if samples.untagged:
-        yield _attachment(*samples.untagged)
+def of_tags(samples: Samples) -> Iterator[Attempt]:
+    """Whether the controller's policy, which may be another than ours, takes these volumes."""
+    for each in samples.by_tags:
+        yield _attachment(*each)
 
 
 def _attachment(volume: str, instance: str, missing: str = "") -> Attempt:
@@ -289,32 +292,82 @@ def _brief(message: str) -> str:
     return message.partition(" Encoded authorization failure")[0].strip()
 
 
-def is_taken(found: Mapping[str, str], cluster_id: str) -> bool:
-    """Whether one of the policies in manifests/iam takes a volume with these tags."""
-    of_cluster = bool(cluster_id) and found.get(tags.cluster_key(cluster_id)) == "owned"
-    return of_cluster or found.get(MADE_BY_DRIVER) == "true" or CLAIM_NAME in found
+def is_taken(found: Mapping[str, str]) -> bool:
+    """Whether manifests/iam/controller-policy.json takes a volume with these tags."""
+    return found.get(MADE_BY_DRIVER) == "true" or CLAIM_NAME in found
+
+
+def _kind(found: Mapping[str, str]) -> frozenset[str]:
+    """What volumes have in common that policies, ours or not, can be assumed to treat alike."""
+    return frozenset(found) | ({"taken"} if is_taken(found) else frozenset())
+
+
+def by_tags(volumes: Iterable[Volume], near: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """A volume for each set of tag keys, and an instance: those first that our policy leaves out.
+
+    Args:
+        volumes: of PersistentVolumes.
+        near: a running instance, by zone.
+    """
+    kinds: dict[frozenset[str], tuple[str, str]] = {}
+    for each in sorted(volumes, key=lambda volume: is_taken(volume.tags)):
+        if each.zone in near:
+            kinds.setdefault(_kind(each.tags), (each.volume_id, near[each.zone]))
+    return tuple(kinds.values())[:_KINDS_TRIED]
 
 
 def _volume_tags(seen: Evidence) -> Finding:
     """The policies of others may take all volumes, as those of aws-ebs-csi-driver long did."""
     owners = {each.volume_id(seen.driver) or "": each.name for each in seen.cluster.volumes}
+    owners.pop("", None)
+    if not owners:
+        return skipped(f"no PersistentVolume is of {seen.driver}")
+    if not seen.is_confirmed_cloud:
+        return asked_elsewhere(seen)
     volumes = {each: seen.cloud.volumes[each] for each in owners if each in seen.cloud.volumes}
-    if not volumes:
-        return skipped("EC2 shows no volume of a PersistentVolume")
-    cluster_id = seen.cluster.cluster_id or ""
-    bare = sorted(id_ for id_, v in volumes.items() if not is_taken(v.tags, cluster_id))
-    if not bare:
-        return ok(f"{counted(len(volumes), 'volume')} checked")
-    proof = f"no tag that manifests/iam/controller-policy.json takes: {some(_named(bare, owners))}"
-    tried = seen.cloud.untagged
-    answer = Verdict.UNKNOWN
-    if tried is not None and seen.cloud.is_controllers:
-        found = verdict(tried, is_controllers=True, who=seen.cloud.tried_as)
-        answer, proof = found.verdict, f"{proof}; AttachVolume: {found.proof}"
-    if answer is Verdict.OK:
-        return ok(proof)
-    worst = Verdict.FAILED if answer is Verdict.FAILED else Verdict.WARNING
-    return Finding(worst, proof, _tagging(bare))
+    bare = {each for each, found in volumes.items() if not is_taken(found.tags)}
+    answers = _answers(seen, volumes)
+    refused = [each for each, found in answers.items() if found.verdict is Verdict.FAILED]
+    if refused:
+        named, answer = some(_named(refused, owners)), answers[refused[0]]
+        taggable = [each for each in refused if each in bare]
+        remedy = _tagging(taggable) if taggable else answer.remedy
+        return Finding(
+            Verdict.FAILED,
+            f"the controller is refused {named}; AttachVolume: {answer.proof}",
+            remedy,
+        )
+    open_ = sorted(each for each in bare if each not in answers or _is_open(answers[each]))
+    if open_:
+        named = some(_named(open_, owners))
+        proof = f"no tag that manifests/iam/controller-policy.json takes: {named}"
+        tried = [answers[each].proof for each in open_ if each in answers]
+        proof += f"; AttachVolume: {tried[0]}" if tried else ""
+        return Finding(Verdict.WARNING, proof, _tagging(open_))
+    if unanswered := next(filter(_is_open, answers.values()), None):
+        return unknown(f"AttachVolume: {unanswered.proof}", unanswered.remedy)
+    without = f"; AttachVolume is allowed on {len(bare)} without such a tag" if bare else ""
+    return ok(f"{counted(len(volumes), 'volume')} checked{without}")
+
+
+def _is_open(answer: Finding) -> bool:
+    return answer.verdict is not Verdict.OK
+
+
+def _answers(seen: Evidence, volumes: Mapping[str, Volume]) -> dict[str, Finding]:
+    """What the controller is told of volumes, by id: one was tried for all with the same tags."""
+    if not seen.cloud.is_controllers:
+        return {}
+    kinds = {
+        _kind(volumes[each.on].tags): verdict(each, is_controllers=True, who=seen.cloud.tried_as)
+        for each in seen.cloud.by_tags
+        if each.on in volumes
+    }
+    return {
+        each: kinds[kind]
+        for each, found in sorted(volumes.items())
+        if (kind := _kind(found.tags)) in kinds
+    }
 
 
 def _named(ids: list[str], owners: Mapping[str, str]) -> list[str]:

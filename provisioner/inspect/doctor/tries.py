@@ -1,7 +1,7 @@
 """Calls that are tried with DryRun, and what KMS says of the keys that they name."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from provisioner.inspect.doctor import right_rules
 from provisioner.inspect.doctor.evidence_rules import DefaultKey, KeyTry, Try
@@ -23,10 +23,15 @@ async def try_it(aws: Aws, attempt: Attempt) -> Try:
     return Try(attempt.action, attempt.on, "Carried out", "EC2 has ignored DryRun")
 
 
+async def tried(aws: Aws, attempts: Iterable[Attempt]) -> list[Try]:
+    """All of them at once, in their order."""
+    return list(await asyncio.gather(*(try_it(aws, each) for each in attempts)))
+
+
 async def named_keys(aws: Aws, classes: Sequence[ClassKey], samples: Samples) -> list[KeyTry]:
     """The keys that classes name, as an identity is told of them."""
-    tried = (_try_key(aws, each.name, each.key, samples) for each in classes if each.key)
-    return list(await asyncio.gather(*tried))
+    asked = (_try_key(aws, each.name, each.key, samples) for each in classes if each.key)
+    return list(await asyncio.gather(*asked))
 
 
 async def default_key_of(

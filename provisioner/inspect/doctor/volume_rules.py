@@ -9,12 +9,12 @@ from provisioner.inspect.doctor.check_rules import (
     Finding,
     Rule,
     Verdict,
+    asked_elsewhere,
     counted,
     judged,
     ok,
     skipped,
     some,
-    unknown,
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.reading.time_rules import deleted_at
@@ -172,12 +172,7 @@ def _volumes_exist(seen: Evidence) -> Finding:
     if not named:
         return skipped(f"no PersistentVolume is of {seen.driver}")
     if not seen.is_confirmed_cloud:
-        what = "volumes" if not seen.cloud.volumes else "the nodes' instances"
-        return unknown(
-            f"EC2 in {seen.cloud.region} shows none of {what}: probably another account or Region "
-            "is asked",
-            "see the checks region and account",
-        )
+        return asked_elsewhere(seen)
     problems = [
         f"PersistentVolume {each.name} names {volume_id}, which EC2 does not have"
         for volume_id, each in missing(seen).items()
