@@ -35,11 +35,13 @@ class Finding:
         verdict: see ``Verdict``.
         proof: the objects and fields, or EC2's answer.
         remedy: what would help; "" where nothing is wrong.
+        command: that does it, to be pasted as it is; "" for none.
     """
 
     verdict: Verdict
     proof: str
     remedy: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,7 @@ class Check:
         title: what is checked, as a statement that holds where the verdict is ok.
         proof: see ``Finding``.
         remedy: see ``Finding``.
+        command: see ``Finding``.
         is_cut_off: whether it could not be made because the API server did not answer.
     """
 
@@ -60,6 +63,7 @@ class Check:
     title: str
     proof: str
     remedy: str = ""
+    command: str = ""
     is_cut_off: bool = False
 
 
@@ -93,7 +97,7 @@ def apply(rules: Iterable[Rule], seen: Evidence) -> Iterator[Check]:
             yield Check(rule.id, Verdict.UNKNOWN, rule.title, proof, remedy, is_cut_off=cut_off)
             continue
         found = rule.look(seen)
-        yield Check(rule.id, found.verdict, rule.title, found.proof, found.remedy)
+        yield Check(rule.id, found.verdict, rule.title, found.proof, found.remedy, found.command)
 
 
 def without_api_server(checks: Iterable[Check], region: str) -> Iterator[Check]:

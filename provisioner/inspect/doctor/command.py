@@ -27,7 +27,7 @@ from provisioner.inspect.doctor.check_rules import (
 from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.doctor.gather import Answer, Question, gather
 from provisioner.inspect.doctor.probes import Identity
-from provisioner.inspect.shell_words import with_cluster
+from provisioner.inspect.shell_words import with_cluster, with_region
 from provisioner.inspect.terminal import screen
 
 _AREAS = (
@@ -97,8 +97,13 @@ async def _doctor(question: Question, output: str) -> int:
     async with screen.progress("checking the cluster"), reading(question.target) as readers:
         answer = await gather(readers, question)
         flags = question.target.flags
+        region = answer.seen.cloud.region
         checks = [
-            replace(each, remedy=with_cluster(each.remedy, flags))
+            replace(
+                each,
+                remedy=with_cluster(each.remedy, flags),
+                command=with_cluster(with_region(each.command, region), flags),
+            )
             for each in checks_of(answer.seen)
         ]
     _show(checks, answer, output)

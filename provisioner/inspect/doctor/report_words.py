@@ -41,6 +41,8 @@ def split(checks: Sequence[Check]) -> tuple[list[Check], list[str]]:
 def block(check: Check, *, width: int, verdict: str) -> Iterator[str]:
     """The lines of one check: proof and remedy below its title where something is wrong.
 
+    A command has one line, however long, so that it can be pasted.
+
     Args:
         check: the check.
         width: of the text.
@@ -55,6 +57,8 @@ def block(check: Check, *, width: int, verdict: str) -> Iterator[str]:
         first, *rest = wrapped(check.remedy, width=width - 3, indent=indent)
         yield f"{indent}-> {first.strip()}"
         yield from (f"   {line}" for line in rest)
+    if check.command:
+        yield f"{indent}   {printable(check.command)}"
 
 
 def summary(checks: Sequence[Check], calls: Mapping[str, int]) -> str:
@@ -74,6 +78,7 @@ def as_json(checks: Sequence[Check], calls: Mapping[str, int], identity: str) ->
                 "title": each.title,
                 "proof": each.proof,
                 "remedy": each.remedy,
+                "command": each.command,
             }
             for each in checks
         ],
@@ -99,7 +104,8 @@ def as_junit(checks: Sequence[Check]) -> str:
 
 def _case(check: Check) -> str:
     name = f"<testcase classname={quoteattr('doctor.' + check.id)} name={_attribute(check.title)}"
-    proof, remedy = printable(check.proof), printable(check.remedy)
+    proof = printable(check.proof)
+    remedy = "\n".join(printable(each) for each in (check.remedy, check.command) if each)
     match check.verdict:
         case Verdict.FAILED:
             return (

@@ -27,6 +27,7 @@ from provisioner.inspect.doctor.check_rules import (
 )
 from provisioner.inspect.doctor.evidence_rules import Evidence, Try
 from provisioner.inspect.reading.controller_rules import ours
+from provisioner.inspect.shell_words import shell
 from provisioner.model import tags
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import CLAIM_NAME, MADE_BY_DRIVER, UNCLAIMED
@@ -331,11 +332,11 @@ def _volume_tags(seen: Evidence) -> Finding:
     if refused:
         named, answer = some(_named(refused, owners)), answers[refused[0]]
         taggable = [each for each in refused if each in bare]
-        remedy = _tagging(taggable) if taggable else answer.remedy
+        remedy = _tagging(taggable) if taggable else (answer.remedy, "")
         return Finding(
             Verdict.FAILED,
             f"the controller is refused {named}; AttachVolume: {answer.proof}",
-            remedy,
+            *remedy,
         )
     open_ = sorted(each for each in bare if each not in answers or _is_open(answers[each]))
     if open_:
@@ -343,7 +344,7 @@ def _volume_tags(seen: Evidence) -> Finding:
         proof = f"no tag that manifests/iam/controller-policy.json takes: {named}"
         tried = [answers[each].proof for each in open_ if each in answers]
         proof += f"; AttachVolume: {tried[0]}" if tried else ""
-        return Finding(Verdict.WARNING, proof, _tagging(open_))
+        return Finding(Verdict.WARNING, proof, *_tagging(open_))
     if unanswered := next(filter(_is_open, answers.values()), None):
         return unknown(f"AttachVolume: {unanswered.proof}", unanswered.remedy)
     without = f"; AttachVolume is allowed on {len(bare)} without such a tag" if bare else ""
@@ -374,12 +375,17 @@ def _named(ids: list[str], owners: Mapping[str, str]) -> list[str]:
     return [f"{each} of PersistentVolume {owners[each]}" for each in ids]
 
 
-def _tagging(ids: list[str]) -> str:
-    more = "; then run this check again for the others" if len(ids) > _TAGGED_AT_ONCE else ""
-    return (
-        f"aws ec2 create-tags --resources {' '.join(ids[:_TAGGED_AT_ONCE])} "
-        f"--tags Key={MADE_BY_DRIVER},Value=true{more} (docs/reference/iam.md)"
+def _tagging(ids: list[str]) -> tuple[str, str]:
+    """What would help, and the command."""
+    first = ids[:_TAGGED_AT_ONCE]
+    remedy = (
+        "tag them: manifests/iam/controller-policy.json takes volumes with the driver's tag "
+        "(docs/reference/iam.md)"
     )
+    if len(first) < len(ids):
+        remedy += f"; the command names {len(first)}: then run this check again for the others"
+    command = f"aws ec2 create-tags --resources{' {}' * len(first)} --tags {{}}"
+    return remedy, shell(command, *first, f"Key={MADE_BY_DRIVER},Value=true")
 
 
 RULES = (
