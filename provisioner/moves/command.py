@@ -13,7 +13,7 @@ import click
 from provisioner.inspect.command_line import KubeTarget, carry_out, cluster_options, result_of
 from provisioner.inspect.completion.objects import names_of, object_words
 from provisioner.inspect.object_name_rules import namespaced
-from provisioner.inspect.shell_words import shell
+from provisioner.inspect.shell_words import shell, with_cluster
 from provisioner.inspect.terminal import screen
 from provisioner.kube.resources import VOLUME_MOVES
 from provisioner.model.errors import Reason, StorageError
@@ -198,7 +198,7 @@ def _named(text: str | None, target: KubeTarget) -> Subject:
 
 async def _list(target: KubeTarget, *, as_json: bool) -> int:
     async with connected(target) as client, screen.progress("reading the moves"):
-        found = list_words.in_order(await _every(Moves(client), target))
+        found = list_words.in_order(await _every(Moves(client, target.flags), target))
     if as_json:
         screen.show_json(list_words.as_json(found))
     else:
@@ -221,7 +221,7 @@ async def _every(moves: Moves, target: KubeTarget) -> list[VolumeMove]:
 
 async def _resume(target: KubeTarget, named: Subject) -> int:
     async with connected(target) as client:
-        moves = Moves(client)
+        moves = Moves(client, target.flags)
         return await _followed(target, moves, await _found(moves, named))
 
 
@@ -236,7 +236,7 @@ def _abort_or_go_back(target: KubeTarget, given: Given) -> NoReturn:
 async def _abort(target: KubeTarget, named: Subject, given: Given) -> int | Sequence[Wish]:
     """The status to exit with; or the moves that take the place of those that are done."""
     async with connected(target) as client:
-        moves = Moves(client)
+        moves = Moves(client, target.flags)
         found = await _found(moves, named)
         if len(found) == 1 and found[0].told.phase == Phase.DONE and found[0].spec.moved_with:
             found += wish_rules.done_with(await moves.every(named.namespace), found[0])
@@ -344,7 +344,9 @@ async def _prepare(
     """
     async with connected(target) as client:
         async with screen.progress("waiting for the plan"):
-            (prepared,) = await together.prepare(Moves(client), [wishes], dry_run=dry_run)
+            (prepared,) = await together.prepare(
+                Moves(client, target.flags), [wishes], dry_run=dry_run
+            )
         for each in prepared:
             if each.is_there:
                 screen.show([_is_there(each)])
@@ -366,7 +368,7 @@ def _is_there(prepared: Prepared) -> str:
 async def _carry_out(target: KubeTarget, prepared: Sequence[Prepared]) -> int:
     async with connected(target) as client:
         going = [each for each in prepared if not each.is_there]
-        moves = Moves(client)
+        moves = Moves(client, target.flags)
         made = await together.make(moves, going)
         followed = list(zip(made, [each.agreed for each in going], strict=True))
         return await _follow(target, moves, followed)
@@ -393,12 +395,13 @@ async def _follow(
     found = [move for move, _ in followed]
     if Display().is_live and not all(map(wish_rules.has_ended, found)):
         screen.warn([f"Ctrl-C ends the look at {_it(found)}; {_goes_on(found)}."])
-    shared = SharedDisplay() if len(found) > 1 else None
+    shared = SharedDisplay(moves.flags) if len(found) > 1 else None
     try:
         return await together.follow(moves, followed, shared, wanted=wanted)
     except (asyncio.CancelledError, StorageError):
         for each in found:
-            screen.warn([f"VolumeMove {each.key} goes on. To follow it: {_again(target, each)}"])
+            again = with_cluster(_again(target, each), target.flags)
+            screen.warn([f"VolumeMove {each.key} goes on. To follow it: {again}"])
         raise
 
 
@@ -411,8 +414,8 @@ def _goes_on(found: Sequence[VolumeMove]) -> str:
 
 
 def _again(target: KubeTarget, found: VolumeMove) -> str:
+    """What follows a move again, as the same user; without the flags that name the cluster."""
     command = shell("kubectl ebs move -n {} --resume {}", found.metadata.namespace, found.name)
-    command += f" {target.flags}" if target.flags else ""
     other = target.impersonate
     command += shell(" --as {}", other.user) if other.user else ""
     command += "".join(shell(" --as-group {}", each) for each in other.groups)

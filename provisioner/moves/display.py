@@ -4,6 +4,7 @@ import sys
 
 import click
 
+from provisioner.inspect.shell_words import with_cluster
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import cut
 from provisioner.model.sentences import printable
@@ -14,18 +15,22 @@ _ERASE = "\r\x1b[K"
 class Display:
     """Standard output.
 
+    Args:
+        flags: that name the cluster to kubectl, for commands in lines that stay.
+
     Attributes:
         is_live: whether lines can be written again: it is a terminal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, flags: str = "") -> None:
         self.is_live = sys.stdout.isatty()
+        self._flags = flags
         self._is_drawn = False
 
     def say(self, line: str, colour: str = "") -> None:
         """Print a line that stays; the colour is for a terminal."""
         self.clear()
-        text = printable(line)
+        text = printable(with_cluster(line, self._flags))
         click.echo(screen.emphasized(text, colour) if colour else text)
 
     def draw(self, line: str) -> None:
@@ -48,8 +53,8 @@ class Display:
 class SharedDisplay(Display):
     """Standard output where several moves are shown at once, each under a name."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, flags: str = "") -> None:
+        super().__init__(flags)
         self._drawn: dict[str, str] = {}
 
     def part(self, name: str) -> "Part":

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 
-from provisioner.inspect.shell_words import shell
+from provisioner.inspect.shell_words import shell, with_cluster
 from provisioner.inspect.terminal import screen
 from provisioner.model.claim import Claim
 from provisioner.model.errors import NO_ANSWER, Reason, StorageError
@@ -73,4 +73,5 @@ async def _remove(moves: Moves, made: VolumeMove) -> None:
     except (StorageError, TimeoutError):
         namespace = made.metadata.namespace
         command = shell("kubectl -n {} delete volumemove {}", namespace, made.name)
+        command = with_cluster(command, moves.flags)
         screen.warn([f"the dry run {made.key} could not be deleted; it does nothing: {command}"])

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from provisioner.inspect.command_line import KubeTarget
 from provisioner.inspect.df.usage import on_node
+from provisioner.inspect.shell_words import with_cluster
 from provisioner.kube.client import KubeClient, Patch, find
 from provisioner.kube.resources import ACCESS_REVIEWS, CLAIMS, VOLUME_MOVES, Resource, T
 from provisioner.model.claim import Claim
@@ -42,16 +43,26 @@ async def connected(target: KubeTarget) -> AsyncIterator[KubeClient]:
     """A client of the API server.
 
     Raises:
-        StorageError: there is no usable kubeconfig; one clear line.
+        StorageError: there is no usable kubeconfig; one clear line. Commands in it, and in one
+            that is raised where the client is used, name the cluster.
     """
-    async with await target.connect() as client:
-        yield client
+    try:
+        async with await target.connect() as client:
+            yield client
+    except StorageError as error:
+        error.message = with_cluster(error.message, target.flags)
+        raise
 
 
 class Moves:
-    """The VolumeMoves of one API server. All methods raise ``StorageError``, one sentence each."""
+    """The VolumeMoves of one API server. All methods raise ``StorageError``, one sentence each.
 
-    def __init__(self, client: KubeClient) -> None:
+    Attributes:
+        flags: that name the cluster to kubectl, for commands that are printed.
+    """
+
+    def __init__(self, client: KubeClient, flags: str = "") -> None:
+        self.flags = flags
         self._client = client
 
     async def every(self, namespace: str = "") -> list[VolumeMove]:

@@ -9,6 +9,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from provisioner.inspect.shell_words import with_cluster
 from provisioner.inspect.terminal import screen
 from provisioner.model.errors import Reason, StorageError
 from provisioner.model.volume_move import Phase, VolumeMove
@@ -182,12 +183,13 @@ async def make(
     Raises:
         StorageError: one could not be made; the others are aborted.
     """
-    where, is_alone = display or Display(), display is None and len(going) == 1
+    where, is_alone = display or Display(moves.flags), display is None and len(going) == 1
     work = [_made(moves, each, where, is_alone=is_alone) for each in going]
     try:
         found = await asyncio.gather(*work, return_exceptions=True)
     except asyncio.CancelledError:
-        screen.warn(["The move may have begun: kubectl ebs move --list shows it."])
+        told = "The move may have begun: kubectl ebs move --list shows it."
+        screen.warn([with_cluster(told, moves.flags)])
         raise
     failed = next((each for each in found if isinstance(each, BaseException)), None)
     made = [each for each in found if not isinstance(each, BaseException)]
@@ -233,7 +235,7 @@ async def follow(
     """
     tasks: dict[asyncio.Task[int], VolumeMove] = {}
     for move, confirmed in followed:
-        where = display.part(move.spec.claim_name) if display is not None else Display()
+        where = display.part(move.spec.claim_name) if display is not None else Display(moves.flags)
         follower = Follower(moves, where, wanted=wanted, confirmed=confirmed)
         tasks[asyncio.create_task(follower.follow(move))] = move
     status, pending = 0, set(tasks)

@@ -20,6 +20,7 @@ from tests.moves.fake_cluster import (
     SHOP_DATA,
     TO_B,
     FakeCluster,
+    Fault,
     Json,
     dry,
     real,
@@ -141,6 +142,16 @@ async def test_a_command_that_is_stopped_while_it_waits_for_the_plan_deletes_the
 
     assert cluster.moves == {}
     assert len(cluster.asked("DELETE")) == 1
+
+
+async def test_a_dry_run_that_stays_is_told_with_what_deletes_it_in_the_same_cluster(
+    cluster: FakeCluster, run: Run
+):
+    cluster.faults = [Fault("DELETE", "volumemoves", 403)]
+    done = await run(SHOP_DATA, *TO_B, "--dry-run")
+
+    (name,), here = cluster.moves, f"--kubeconfig {cluster.target.kubeconfig}"
+    assert f"it does nothing: kubectl {here} -n shop delete volumemove {name}\n" in done.stderr
 
 
 async def test_without_a_controller_that_moves_it_gives_up_and_says_what_to_look_at(

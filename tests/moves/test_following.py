@@ -39,7 +39,7 @@ async def test_whoever_leaves_is_told_how_to_come_back(
 
     assert capsys.readouterr().err == (
         "VolumeMove shop/mine goes on. To follow it: "
-        "kubectl ebs move -n shop --resume mine --context test "
+        "kubectl ebs move --context test -n shop --resume mine "
         "--as eve --as-group dev --as-group 'on call'\n"
     )
     assert cluster.bodies == []
@@ -244,7 +244,8 @@ async def test_what_cannot_be_aborted_any_more_is_not_asked(cluster: FakeCluster
     assert (done.exit_code, cluster.bodies) == (1, [])
     assert "is in the phase Swapping and cannot be aborted any more" in done.stderr
     here = f"--kubeconfig {cluster.target.kubeconfig}"
-    assert f"--resume mine {here}; once it is Done, --abort goes back" in done.stderr
+    again = f"kubectl ebs move {here} -n shop --resume mine"
+    assert f"{again}; once it is Done, --abort goes back" in done.stderr
 
 
 async def test_whoever_aborts_while_a_move_waits_for_a_pod_can_go_back_at_once(

@@ -116,6 +116,8 @@ async def test_whoever_wants_the_old_volume_kept_longer_is_not_told_that_this_is
 
     assert (done.exit_code, same.exit_code, cluster.bodies) == (1, 0, [])
     assert says in done.stderr
+    here = f"kubectl --kubeconfig {cluster.target.kubeconfig} -n shop patch volumemove mine"
+    assert (here in done.stderr) is bool(until)
 
 
 async def test_after_a_move_that_was_aborted_the_next_one_has_another_name(
@@ -164,11 +166,11 @@ async def test_a_plan_that_has_changed_is_told_if_it_is_too_late_to_abort_the_mo
     cluster.way = [changed | {"phase": phase}, {"phase": "Done"}]
     done = await run(SHOP_DATA, *TO_B, "--yes")
 
-    (name,) = cluster.moves
+    (name,), here = cluster.moves, f"--kubeconfig {cluster.target.kubeconfig}"
     assert (done.exit_code, len(cluster.asked("PATCH"))) == (1, 0)
     assert (
         "has changed since you agreed to the plan, and it is too late to abort the move: once it "
-        f"is Done, kubectl ebs move -n shop --abort {name} undoes it"
+        f"is Done, kubectl ebs move {here} -n shop --abort {name} undoes it"
     ) in done.stdout
 
 

@@ -203,9 +203,8 @@ async def test_a_replica_that_does_not_come_to_be_ready_stops_the_row(
 
     assert done.exit_code == 1
     assert claims(real(cluster)) == ["data-web-2"]
-    assert "pod web-2 is not Ready after 0 minutes (kubectl ebs explain pod shop/web-2)" in (
-        done.stdout
-    )
+    look = f"kubectl ebs explain --kubeconfig {cluster.target.kubeconfig} pod shop/web-2"
+    assert f"pod web-2 is not Ready after 0 minutes ({look})" in done.stdout
 
 
 # -- before it begins

@@ -23,7 +23,6 @@ from provisioner.inspect.orphans.look import (
     look_at_own,
 )
 from provisioner.inspect.orphans.orphan_plan_rules import Plan, Planned, claim_of, summary
-from provisioner.inspect.reading.kubeconfig import path_of_environment
 from provisioner.inspect.terminal import screen
 from provisioner.inspect.terminal.table_rules import NOTHING, table
 from provisioner.model import tags
@@ -196,15 +195,14 @@ def _write(target: Target, path: Path, planned: Plan, seen: Seen) -> int:
 def _apply_command(target: Target, path: Path) -> str:
     """What applies a plan to the same cluster and Region, as the same user."""
     other = target.impersonate
-    is_usual = target.kubeconfig == path_of_environment(None)
     flags = [
-        ("--kubeconfig", None if is_usual else target.kubeconfig),
-        *(("--context", target.context), ("--region", target.region), ("--as", other.user)),
+        *(("--region", target.region), ("--as", other.user)),
         *(("--as-group", each) for each in other.groups),
         ("--as-uid", other.uid),
     ]
     given = [word for flag, value in flags if value for word in (flag, value)]
-    return shlex.join(["kubectl", "ebs", "orphans", "--apply", str(path), *given])
+    command = shlex.join(["kubectl", "ebs", "orphans", "--apply", str(path), *given])
+    return f"{command} {target.flags}".rstrip()
 
 
 def _read(path: Path) -> Plan:

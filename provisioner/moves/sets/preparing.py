@@ -52,7 +52,7 @@ class PreparedSet:
 
 
 async def prepare(
-    client: KubeClient, cluster: Cluster, wish: SetWish, *, dry_run: bool
+    client: KubeClient, cluster: Cluster, wish: SetWish, *, dry_run: bool, flags: str = ""
 ) -> PreparedSet:
     """Read a StatefulSet, and plan the moves of all of its claims.
 
@@ -61,11 +61,12 @@ async def prepare(
         cluster: the same, for what one need not be able to read.
         wish: what is asked.
         dry_run: nothing is to follow.
+        flags: that name the cluster to kubectl, for commands that are printed.
 
     Raises:
         StorageError: it cannot be moved so; nothing was touched.
     """
-    moves, namespace = Moves(client), wish.wish.namespace
+    moves, namespace = Moves(client, flags), wish.wish.namespace
     found = await moves.object(SETS, namespace, wish.wish.set_name)
     if found is None:
         raise StorageError(Reason.OBJECT_NOT_FOUND, f"there is no StatefulSet {wish.key}")

@@ -9,6 +9,7 @@ import click
 from provisioner.inspect.command_line import KubeTarget, carry_out, result_of
 from provisioner.inspect.reading import gap_rules
 from provisioner.inspect.reading.cluster import Cluster
+from provisioner.inspect.shell_words import with_cluster
 from provisioner.inspect.terminal import screen
 from provisioner.model.errors import StorageError
 from provisioner.model.sentences import listed
@@ -62,17 +63,19 @@ async def _prepare(target: KubeTarget, wish: SetWish, *, dry_run: bool) -> Prepa
     async with connected(target) as client:
         cluster = Cluster(client)
         async with screen.progress("waiting for the plans of all replicas"):
-            prepared = await preparing.prepare(client, cluster, wish, dry_run=dry_run)
+            prepared = await preparing.prepare(
+                client, cluster, wish, dry_run=dry_run, flags=target.flags
+            )
         if not prepared.replicas:
             screen.show([f"StatefulSet {wish.key} is moved: all of its claims are as asked"])
             return None
         if prepared.plans:
-            _show(prepared)
+            _show(prepared, target.flags)
         screen.warn(gap_rules.lines(cluster.gaps))
         return None if dry_run else prepared
 
 
-def _show(prepared: PreparedSet) -> None:
+def _show(prepared: PreparedSet, flags: str) -> None:
     wish, plans = prepared.wish, prepared.plans
     how = "stopped as a whole" if wish.is_stopped_whole else "replica by replica"
     lines = plan_words.lines_of_many(
@@ -81,7 +84,7 @@ def _show(prepared: PreparedSet) -> None:
         title=f"Claims of StatefulSet {wish.key} get other volumes with the same data, {how}:",
         width=screen.text_width(),
         estimates=showing.estimates_of(plans, wish.at_once),
-        notes=prepared.notes,
+        notes=[with_cluster(each, flags) for each in prepared.notes],
     )
     screen.show(lines)
 
@@ -90,7 +93,7 @@ async def _carry_out(target: KubeTarget, prepared: PreparedSet) -> int:
     async with connected(target) as client:
         if Display().is_live:
             screen.warn(["Ctrl-C: moves that were begun go on, and no other replica is begun."])
-        row = Row(Moves(client), prepared, SharedDisplay())
+        row = Row(Moves(client, target.flags), prepared, SharedDisplay(target.flags))
         try:
             return await row.carry_out()
         except (asyncio.CancelledError, StorageError):

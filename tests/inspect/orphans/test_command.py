@@ -52,24 +52,23 @@ async def test_who_interrupts_a_deletion_is_told_where_it_stands(
 @pytest.mark.parametrize(
     ("target", "flags"),
     [
-        (Target(None, None, "shop", "ebs.csi.aws.com", None), ""),
+        (Target("of $KUBECONFIG", None, "shop", "ebs.csi.aws.com", None), ""),
         (
             Target(
-                *("of b", "b", "", "ebs.csi.aws.com", "eu-west-1"),
+                *("my b", "b", "", "ebs.csi.aws.com", "eu-west-1"),
                 impersonate=Impersonation("ann", "7", ("sre",)),
+                given_kubeconfig="my b",
             ),
-            " --kubeconfig 'of b' --context b --region eu-west-1 --as ann --as-group sre --as-uid 7",
+            " --region eu-west-1 --as ann --as-group sre --as-uid 7 --context b --kubeconfig 'my b'",
         ),
     ],
 )
 def test_a_plan_is_applied_by_a_line_that_names_the_same_cluster(
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     target: Target,
     flags: str,
 ):
-    monkeypatch.setattr(command, "path_of_environment", lambda _: None)
     path = tmp_path / "what is left"
 
     command._write(target, path, planned(), Seen([ORPHAN], AROUND))
