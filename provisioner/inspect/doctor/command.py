@@ -81,7 +81,7 @@ def doctor(
 
     Nothing is changed: rights are tried with EC2's DryRun. The exit code is 1 if a check fails, and
     0 with warnings only. A check that could not be made is "unknown", and does not fail; a role
-    that you name and that cannot be assumed does.
+    that you name and that may not be assumed does.
     """
     if bool(role) + as_controller + bool(account) > 1:
         raise click.UsageError(

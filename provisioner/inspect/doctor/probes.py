@@ -27,9 +27,9 @@ from provisioner.inspect.reading.aws import Aws
 from provisioner.inspect.reading.controller_rules import ACCOUNTS
 from provisioner.inspect.reading.gap_rules import AWS, Gap
 from provisioner.inspect.reading.quota_rules import QuotaUse, uses
-from provisioner.inspect.reading.setup_kinds import TOKENS
+from provisioner.inspect.reading.setup_kinds import SERVICE_ACCOUNTS, TOKENS
 from provisioner.model import tags
-from provisioner.model.errors import NO_ANSWER, Ec2Error, KubeError, Reason, StorageError
+from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
 from provisioner.model.instance_type_limit import known_limit
 from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.model.node_affinity import names_zone
@@ -257,13 +257,11 @@ class _Questions:
         """Try them, as the identity that the command asks for."""
         why = why_not_as_controller(self._cluster, self._identity)
         if why and self._identity.account:
-            is_there = self._cluster.account is not None
-            remedy = right_rules.ROLE_FROM_ELSEWHERE if is_there else right_rules.NO_ACCOUNT
-            return Rights(not_assumed=NotAssumed(why, remedy))
+            return self._without_role(why)
         try:
             aws = self._caller if why else await self._tried_as()
         except StorageError as error:
-            if error.reason in NO_ANSWER:
+            if not right_rules.is_refusal(error):
                 return Rights(refused=error.message)
             account = self._cluster.account if self._identity.as_controller else None
             remedy = right_rules.how_to_assume(account, of_token=isinstance(error, KubeError))
@@ -294,6 +292,18 @@ class _Questions:
             if is_controllers:
                 aws.close()
 
+    def _without_role(self, why: str) -> Rights:
+        """The ServiceAccount that is given has no role, or is not there, or could not be read."""
+        if self._cluster.account is not None:
+            return Rights(not_assumed=NotAssumed(why, right_rules.ROLE_FROM_ELSEWHERE))
+        what = f"get {SERVICE_ACCOUNTS.plural}"
+        gap = next((each for each in self._readers.cluster.gaps if each.what == what), None)
+        if gap is None:
+            return Rights(not_assumed=NotAssumed(why, right_rules.NO_ACCOUNT))
+        if gap.is_right:
+            return Rights(not_assumed=NotAssumed(gap.message, right_rules.READ_ACCOUNTS))
+        return Rights(refused=gap.message)
+
     async def _tried_as(self) -> Aws:
         """The identity for tries: a role, the controller's own, or the caller's.
 
@@ -319,7 +329,7 @@ def why_not_as_controller(cluster: ClusterEvidence, identity: Identity) -> str:
         return ""
     account = cluster.account
     if account is None and identity.account:
-        return f"ServiceAccount {identity.account} was not found, or may not be read"
+        return f"ServiceAccount {identity.account} was not found"
     if account is None:
         usual = " and ".join("/".join(each) for each in ACCOUNTS)
         return (

@@ -29,12 +29,15 @@ from provisioner.inspect.doctor.evidence_rules import Evidence, Try
 from provisioner.inspect.reading.controller_rules import ours
 from provisioner.inspect.shell_words import shell
 from provisioner.model import tags
+from provisioner.model.errors import Ec2Error, Reason, StorageError
 from provisioner.model.meta import KubeObject
 from provisioner.model.names import CLAIM_NAME, MADE_BY_DRIVER, UNCLAIMED
 from provisioner.model.volume import Volume
 
 ALLOWED = "DryRunOperation"
 REFUSED = frozenset({"UnauthorizedOperation", "AccessDenied", "AccessDeniedException"})
+# STS: the account has no such OIDC provider, or the provider does not accept the token.
+_NOT_TRUSTED = "InvalidIdentityToken"
 # What EC2 has against the state of a volume; whoever lacks the right hears that first.
 _AFTER_RIGHTS = frozenset({"VolumeInUse", "IncorrectState", "IncorrectModificationState"})
 _DESCRIBES = (
@@ -64,6 +67,7 @@ ROLE_FROM_ELSEWHERE = (
     "a role of EKS Pod Identity or of an instance is tried with --role ARN, once its trust policy "
     "allows you sts:AssumeRole (docs/kubectl-ebs.md#whose-rights)"
 )
+READ_ACCOUNTS = "you need the right to get serviceaccounts in its namespace"
 NO_ACCOUNT = "correct NAMESPACE/NAME, or apply the manifests of the controller first"
 
 
@@ -176,6 +180,13 @@ def _on_a_snapshot(samples: Samples) -> Iterator[Attempt]:
     yield Attempt("LockSnapshot", snapshot, lock, none)
     restore = {"SourceSnapshotIds": [snapshot], "AvailabilityZones": [samples.zone]}
     yield Attempt("EnableFastSnapshotRestores", snapshot, restore, none)
+
+
+def is_refusal(error: StorageError) -> bool:
+    """Whether the answer to an attempt to assume a role is a no, which trying again cannot turn."""
+    if isinstance(error, Ec2Error):
+        return error.code in REFUSED or error.code == _NOT_TRUSTED
+    return error.reason is Reason.FORBIDDEN
 
 
 def how_to_assume(account: KubeObject | None, *, of_token: bool) -> str:

@@ -66,7 +66,9 @@ class Account:
         pass
 
 
-class _Ec2:
+class Ec2:
+    """It has one volume, with no tags."""
+
     region = Account.region
 
     async def call(self, *_: Any, **__: Any) -> dict[str, Any]:
@@ -78,5 +80,5 @@ async def asked(
 ) -> probes.Found:
     """What this account tells of a cluster; ``Aws.of_caller`` must give one of these."""
     reader = Cluster(cast("Any", client))
-    readers = Readers(reader, Cloud(cast("Any", _Ec2()), Metrics()))
+    readers = Readers(reader, Cloud(cast("Any", Ec2()), Metrics()))
     return await probes.ask(readers, cluster, identity)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from botocore.exceptions import ClientError
 from click.testing import CliRunner
 
 from provisioner.inspect.command_line import Readers, Target
@@ -12,7 +13,7 @@ from provisioner.inspect.doctor import gather, probes
 from provisioner.inspect.doctor.check_rules import Check, Verdict, exit_status
 from provisioner.inspect.doctor.command import doctor
 from provisioner.inspect.doctor.evidence_rules import ROLE_ANNOTATION
-from provisioner.inspect.reading.aws import Aws
+from provisioner.inspect.reading.aws import Aws, _translated
 from provisioner.inspect.reading.cloud import Cloud
 from provisioner.inspect.reading.cluster import Cluster
 from provisioner.inspect.reading.setup_kinds import SERVICE_ACCOUNTS
@@ -21,7 +22,7 @@ from provisioner.model.errors import Ec2Error, KubeError, Reason
 from provisioner.model.meta import KubeObject
 from tests.documents import page
 from tests.inspect.doctor import evidence as e
-from tests.inspect.doctor.account import Account, asked
+from tests.inspect.doctor.account import Account, Ec2, asked
 from tests.inspect.doctor.evidence import CLUSTER, SOUND, checked
 from tests.inspect.lease_api import LeaseApi
 
@@ -123,6 +124,54 @@ async def test_a_service_account_without_a_role_fails_and_nothing_is_tried_as_yo
 
 async def test_no_answer_is_no_refusal(monkeypatch: pytest.MonkeyPatch):
     assert (await found(monkeypatch, ROLE, failure=SILENT))["iam"].verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("identity", "code", "verdict"),
+    [
+        (ROLE, "Throttling", Verdict.UNKNOWN),
+        (ROLE, "InternalFailure", Verdict.UNKNOWN),
+        (ROLE, "SignatureDoesNotMatch", Verdict.UNKNOWN),
+        (ROLE, "ValidationError", Verdict.UNKNOWN),
+        (BY_TOKEN, "IDPCommunicationError", Verdict.UNKNOWN),
+        (BY_TOKEN, "InvalidIdentityToken", Verdict.FAILED),
+    ],
+)
+async def test_only_a_refusal_is_laid_to_the_trust_policy(
+    monkeypatch: pytest.MonkeyPatch, identity: probes.Identity, code: str, verdict: Verdict
+):
+    said = ClientError({"Error": {"Code": code, "Message": "its words"}}, "AssumeRole")
+    failure = _translated("AssumeRole", said)
+    found_here = (await found(monkeypatch, identity, failure=failure))["iam"]
+
+    assert (found_here.verdict, "its words" in found_here.proof) == (verdict, True)
+    assert ("trust policy" in found_here.remedy) is (verdict is Verdict.FAILED)
+
+
+@pytest.mark.parametrize(
+    ("refusal", "verdict", "remedy"),
+    [
+        (KubeError(Reason.TIMED_OUT, "no answer yet"), Verdict.UNKNOWN, ""),
+        (KubeError(Reason.FORBIDDEN, "no answer for you"), Verdict.FAILED, "get serviceaccounts"),
+    ],
+)
+async def test_a_service_account_that_cannot_be_read_is_not_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch, refusal: KubeError, verdict: Verdict, remedy: str
+):
+    class Silent(Api):
+        async def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+            raise refusal
+
+    monkeypatch.setattr(Aws, "of_caller", lambda _: Account())
+    readers = Readers(Cluster(cast("Any", Silent())), Cloud(cast("Any", Ec2()), Metrics()))
+    known = await gather._account(readers.cluster, None, OURS)
+    cluster = replace(CLUSTER, account=known)
+    cloud, _, _, _ = await probes.ask(readers, cluster, BY_TOKEN)
+    found_here = checked(replace(SOUND, cluster=cluster, cloud=cloud))["iam"]
+
+    assert (found_here.verdict, "no answer" in found_here.proof) == (verdict, True)
+    assert remedy in found_here.remedy
+    assert "not found" not in found_here.proof
 
 
 async def test_rights_are_tried_as_the_service_account_that_is_given(
