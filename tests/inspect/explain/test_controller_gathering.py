@@ -89,3 +89,12 @@ async def test_the_controllers_pod_is_found_by_its_name_in_any_namespace(
     found = await seen(LeaseApi(*leases, pods=pods))
 
     assert {each.pod for each in found.leases} == {key}
+
+
+async def test_the_pod_is_known_by_each_lease_that_is_held_whoever_does_not_hold_the_others():
+    """The stock driver holds no lease for snapshots where no external-snapshotter runs."""
+    there = pod("stock-1", "kube-system", app="ebs-csi-controller")
+    leases = (*(e.lease(each, "stock-1") for each in NAMES[:2]), *old(NAMES[2]))
+    found = await seen(LeaseApi(*leases, pods=[there]))
+
+    assert [each.pod for each in found.leases] == ["kube-system/stock-1"] * 2 + [""] * 2

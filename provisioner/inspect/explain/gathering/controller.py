@@ -39,11 +39,14 @@ async def controller(
     if None in seen and cluster.misses(SEEN_LEASES, *verbs):
         return ControllerView()
     leases = tuple(_lease(name, each) for name, each in zip(names, seen, strict=True))
+    held = {each.holder for each in leases if each.is_held(now)}
+    pods = {each: await _pod_of(cluster, each) for each in held}
+    known = tuple(
+        replace(each, pod=pods[each.holder]) if each.is_held(now) else each for each in leases
+    )
     if all(each.is_held(now) for each in leases):
-        pods = {each: await _pod_of(cluster, each) for each in {e.holder for e in leases}}
-        known = tuple(replace(each, pod=pods[each.holder]) for each in leases)
         return ControllerView(known, namespace)
-    return ControllerView(leases, namespace, tuple(await _pods(cluster)))
+    return ControllerView(known, namespace, tuple(await _pods(cluster)))
 
 
 def _lease(name: str, found: SeenLease | None) -> Lease:
