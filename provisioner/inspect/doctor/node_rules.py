@@ -15,7 +15,7 @@ from provisioner.inspect.doctor.check_rules import (
 )
 from provisioner.inspect.doctor.evidence_rules import ROLE_ANNOTATION, Evidence
 from provisioner.inspect.reading.controller_rules import ours, stock_controllers
-from provisioner.inspect.reading.setup_kind_rules import Workload
+from provisioner.inspect.reading.setup_kind_rules import SystemNode, Workload
 from provisioner.inspect.reading.time_rules import deleted_at
 from provisioner.model.node_affinity import REGION_LABEL, names_zone, region_of
 from provisioner.model.taint import Taint
@@ -66,6 +66,12 @@ def _since(taint: Taint, created: datetime | None) -> datetime | None:
         return created
 
 
+def _is_going(node: SystemNode, now: datetime) -> bool:
+    """Whether a Node is being deleted: an autoscaler ends its instance, and removes it after."""
+    since = deleted_at(node)
+    return since is not None and now - since < _SHOULD_BE_GONE
+
+
 def _nodes_ready(seen: Evidence) -> Finding:
     attached = [each for each in seen.cluster.attachments if each.spec.attacher == seen.driver]
     used = Counter(each.spec.node_name for each in attached)
@@ -73,7 +79,7 @@ def _nodes_ready(seen: Evidence) -> Finding:
         f"Node {node.name} is not ready, and {counted(used[node.name], 'volume')} "
         f"{'is' if used[node.name] == 1 else 'are'} attached to it"
         for node in seen.cluster.nodes
-        if node.ready != "True" and used[node.name]
+        if node.ready != "True" and used[node.name] and not _is_going(node, seen.now)
     ]
     remedy = (
         "kubectl ebs explain node NAME; if the machine is off for good, delete the Node: until "
@@ -137,9 +143,8 @@ def _instances(seen: Evidence) -> Finding:
     problems, going = [], 0
     for instance_id, node in named.items():
         found = seen.cloud.instances.get(instance_id)
-        since = deleted_at(node)
-        if since is not None and seen.now - since < _SHOULD_BE_GONE:
-            going += 1  # an autoscaler ends the instance, and removes the Node after it
+        if _is_going(node, seen.now):
+            going += 1
             continue
         if found is None or found.state in {"terminated", "shutting-down"}:
             state = found.state if found else "unknown to EC2"

@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from provisioner.inspect.doctor import volume_rules
-from provisioner.inspect.doctor.check_rules import Verdict
+from provisioner.inspect.doctor.check_rules import Verdict, exit_status
 from provisioner.model.persistent_volume import PlacedStatus
 from provisioner.model.volume import Volume
 from tests.inspect.doctor import evidence as e
@@ -59,12 +59,13 @@ def test_what_is_missing_is_found_without_a_walk_through_all_volumes_for_each():
 
 @pytest.mark.parametrize(("minutes", "verdict"), [(1, Verdict.OK), (11, Verdict.FAILED)])
 def test_the_instance_ends_before_its_deleted_node(minutes: float, verdict: Verdict):
-    found = e.node()
+    found = e.not_ready()
     since = f"{e.NOW - timedelta(minutes=minutes):%Y-%m-%dT%H:%M:%SZ}"
     meta = structs.replace(found.metadata, deletion_timestamp=since)
-    ends = {e.INSTANCE: e.instance(state="shutting-down")}
-    seen = with_cloud(instances=ends)
+    seen = with_cloud(instances={e.INSTANCE: e.instance(state="shutting-down")})
     going = with_cluster(nodes=[structs.replace(found, metadata=meta)])
+    checks = checked(replace(going, cloud=seen.cloud))
 
     assert checked(seen)["instances"].verdict is Verdict.FAILED
-    assert checked(replace(going, cloud=seen.cloud))["instances"].verdict is verdict
+    assert {checks[each].verdict for each in ("instances", "nodes-ready")} == {verdict}
+    assert exit_status(checks.values()) == int(verdict is Verdict.FAILED)
