@@ -333,11 +333,14 @@ def _ownership(pod: WatchedPod, said: Said) -> Link:
 def _not_attached(view: View, pod: WatchedPod) -> Link | None:
     """A volume of another driver, or one that the pod names itself, by the words of its event."""
     attached = {each.name for each in _volumes(view) if _is_attached(view, pod, each)}
-    attached |= {_named(each) for each in view.pod_said if each.event == _ATTACHED}
+    done = [each for each in view.pod_said if each.event == _ATTACHED]
     failed = [
         each
         for each in view.pod_said
-        if each.event == _ATTACH_FAILED and _is_recent(view, each) and _named(each) not in attached
+        if each.event == _ATTACH_FAILED
+        and _is_recent(view, each)
+        and _named(each) not in attached
+        and not any(_is_over(each, by) for by in done)
     ]
     last = newest(tuple(failed), warning=True)
     if last is None:
@@ -345,6 +348,13 @@ def _not_attached(view: View, pod: WatchedPod) -> Link | None:
     which = f"Volume {_named(last)}" if _named(last) else "A volume of the pod"
     sentence = f"{which} is not attached to node {pod.node_name}."
     return reason_rules.link_of(last, Cause.NOT_ATTACHED, sentence)
+
+
+def _is_over(failed: Said, done: Said) -> bool:
+    """Whether a volume was attached after it could not be; what has no time came last."""
+    if _named(failed) != _named(done):
+        return False
+    return done.at is None or (failed.at is not None and done.at >= failed.at)
 
 
 def _volumes(view: View) -> list[VolumeView]:

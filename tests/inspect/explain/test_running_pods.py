@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from provisioner.model.volume import AttachmentState, InstanceAttachment
 from tests.builders import INSTANCE
 from tests.inspect.explain.views import (
     LONG_AGO,
+    NODE,
     NOW,
     PV,
     attachment_of,
@@ -99,6 +100,47 @@ def test_an_attachment_that_has_failed_before_it_succeeded_is_over():
     ]:
         found = view("pod", pod=pod, claims=claims, pod_said=events)
         assert causes(found) == [["PodWaitsForVolume"]]
+
+
+@pytest.mark.parametrize(
+    ("failed_ago", "attached_ago", "volume", "is_told"),
+    [
+        (1, 40, "efs-pv", True),
+        (1, 1, "efs-pv", False),
+        (2, 1, "another", True),
+        (None, 1, "efs-pv", True),
+        (1, None, "efs-pv", False),
+    ],
+)
+def test_an_attachment_that_fails_after_it_succeeded_is_told(
+    failed_ago: int | None, attached_ago: int | None, volume: str, *, is_told: bool
+):
+    def at(ago: int | None) -> datetime | None:
+        return None if ago is None else NOW - timedelta(minutes=ago)
+
+    failed = replace(event(NOT_ATTACHED, "FailedAttachVolume"), at=at(failed_ago))
+    text = f'AttachVolume.Attach succeeded for volume "{volume}"'
+    done = event(text, "SuccessfulAttachVolume")
+    done = replace(done, warning=False, at=at(attached_ago))
+    claims = (claim_view("Bound", volume=of_another_driver()),)
+    pod = pod_of(phase="Pending")
+    found = view("pod", pod=pod, claims=claims, pod_said=(failed, done))
+
+    assert (first_causes(found) == ["VolumeNotAttached"]) is is_told
+
+
+@pytest.mark.parametrize(("node", "is_told"), [(NODE, False), ("node-2", True)])
+def test_a_volume_of_another_driver_that_is_attached_by_now_is_not_told(
+    node: str, *, is_told: bool
+):
+    """Its event of success may be gone: the VolumeAttachment tells."""
+    there = attachment_of(node, attached=True)
+    volume = replace(of_another_driver(), attachments=(there,))
+    said = event(NOT_ATTACHED, "FailedAttachVolume")
+    claims = (claim_view("Bound", volume=volume),)
+    found = view("pod", pod=pod_of(phase="Pending"), claims=claims, pod_said=(said,))
+
+    assert (first_causes(found) == ["VolumeNotAttached"]) is is_told
 
 
 def test_a_volume_of_another_driver_harms_nobody_that_runs():
