@@ -336,15 +336,18 @@ def _of_class(view: View, has: Shape, asks: Attributes) -> tuple[Shape, TargetSh
 def at_ceiling(view: View) -> Shape | None:
     """What a volume has that lacks only IOPS, if these may be all that the region gives.
 
-    A process before this one may have learned that from a refusal. None: EC2 need not be asked.
+    A process before this one may have learned that from a refusal, and then requested these IOPS.
+    None: EC2 need not be asked, or a size is due, which does not wait for that.
     """
     volume, latest, asks = view.volume, view.latest, view.requested.attributes
-    if volume is None or asks is None or view.answers.iops_ceiling is not None:
+    if volume is None or latest is None or asks is None or view.answers.iops_ceiling is not None:
         return None
-    has = settled(volume, latest)
-    if latest is not None and latest.state is ModificationState.MODIFYING:
-        has = latest.target
+    is_running = latest.state is ModificationState.MODIFYING
+    has = latest.target if is_running else settled(volume, latest)
     grown, target = _of_class(view, has, asks)
+    had = latest.original.iops if latest.original is not None else None
+    if grown.size_gib > has.size_gib or had == has.iops:
+        return None
     least = EVERYWHERE.get(grown.volume_type, LARGEST_NUMBER)
     is_rest_there = agrees(grown, replace(target, iops=None))
     return grown if is_rest_there and least <= (grown.iops or 0) < (target.iops or 0) else None

@@ -164,9 +164,12 @@ class ModifySteps:
         return await self._carry_out(current, step, observed)
 
     async def _with_ceiling(self, state: ClaimState, view: rules.View) -> rules.View:
-        """With the region's ceiling, where only that explains why a volume has too few IOPS."""
+        """With the region's ceiling, where only that explains why a volume has too few IOPS.
+
+        Of a class that was never sent, ModifyVolume says more: the ceiling is hours old.
+        """
         has, volume = rules.at_ceiling(view), view.volume
-        if has is None or volume is None:
+        if has is None or volume is None or state.is_free(Part.ATTRIBUTES):
             return view
         tried = CreateRequest(
             client_token="",

@@ -9,7 +9,12 @@ import pytest
 
 from provisioner.controller.modifying.state import GATHER_S
 from provisioner.model.errors import Ec2Error, Reason
-from provisioner.model.modification import ModifyRequest
+from provisioner.model.modification import (
+    Modification,
+    ModificationState,
+    ModifyRequest,
+    shape_of,
+)
 from provisioner.model.names import IOPS_FOLLOW_GROWTH, IOPS_PER_GIB
 from tests.controller.modify_cloud import VOLUME, refusal
 from tests.controller.modify_world import World, claim_json, told
@@ -329,27 +334,91 @@ def above_16_000(request: ModifyRequest) -> Ec2Error | None:
     return refusal(Reason.INVALID_REQUEST, most) if (request.iops or 0) > 16_000 else None
 
 
-@pytest.mark.parametrize(
-    ("has", "ceiling"),
-    [(3000, None), (16_000, None), (16_000, 64_000), (16_000, refusal(Reason.THROTTLED))],
-    ids=["few", "not told", "more", "no answer"],
-)
-def test_a_class_of_many_iops_is_sent_where_no_ceiling_explains_that_the_volume_has_fewer(
-    has: int, ceiling: int | Ec2Error | None, monkeypatch: pytest.MonkeyPatch
+def test_a_class_of_many_iops_is_sent_whatever_ceiling_ec2_has_named_before(
+    monkeypatch: pytest.MonkeyPatch,
 ):
+    """The answer may be twelve hours old, or of another zone."""
+
     async def story(world: World) -> None:
         assert world.cloud.volume is not None
-        world.cloud.volume = replace(world.cloud.volume, size_gib=40, iops=has)
-        world.cloud.ceiling = ceiling
-        world.attributes_class("fast", iops="20000")
-        world.ask(attributes="fast")
-        await world.run(60)
+        world.cloud.volume = replace(world.cloud.volume, size_gib=40)
+        world.cloud.ceiling = 16_000
+        for name, iops in ("quick", "16000"), ("fast", "20000"):
+            world.attributes_class(name, iops=iops)
+            world.ask(attributes=name)
+            await world.run(1000)
 
     world = told(story, monkeypatch)
 
-    assert [each.iops for each in world.cloud.sent] == [20_000]
+    assert [each.iops for each in world.cloud.sent] == [16_000, 20_000]
     assert world.claim.current_attributes_class_name == "fast"
-    assert bool(world.cloud.ceiling_asked) is (has >= 16_000)
+    assert not world.cloud.ceiling_asked
+
+
+async def is_capped_and_restarts(world: World) -> None:
+    world.put("claim", claim_json(mode="Block"))
+    world.cloud.refuses = above_16_000
+    assert world.cloud.volume is not None
+    world.cloud.volume = replace(world.cloud.volume, size_gib=40)
+    world.attributes_class("fast", iops="20000")
+    world.ask(attributes="fast")
+    await world.run(GATHER_S + 1)
+    assert world.cloud.taken == 1
+    await world.restart()
+
+
+@pytest.mark.parametrize(
+    "ceiling",
+    [None, 64_000, refusal(Reason.THROTTLED)],
+    ids=["not told", "more", "no answer"],
+)
+def test_a_class_is_sent_again_where_no_ceiling_explains_that_the_volume_has_fewer_iops(
+    ceiling: int | Ec2Error | None, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        world.cloud.ceiling = ceiling
+        await is_capped_and_restarts(world)
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert [each.iops for each in world.cloud.sent] == [20_000, 16_000, 20_000]
+    assert world.cloud.ceiling_asked
+    assert world.claim.current_attributes_class_name == "fast"
+
+
+def test_a_full_disk_does_not_wait_until_ec2_names_the_region_s_ceiling(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        await is_capped_and_restarts(world)
+        world.ask("60Gi")
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "60Gi"
+    assert not world.cloud.ceiling_asked
+
+
+def test_the_ceiling_explains_nothing_of_a_request_of_which_nothing_came(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        assert world.cloud.volume is not None
+        world.cloud.volume = replace(world.cloud.volume, size_gib=40, iops=16_000)
+        has = shape_of(world.cloud.volume)
+        world.cloud.latest_ = Modification(
+            VOLUME, ModificationState.COMPLETED, has, replace(has, size_gib=20)
+        )
+        world.cloud.ceiling, world.cloud.drops = 16_000, 1
+        world.attributes_class("fast", iops="20000")
+        world.ask(attributes="fast")
+        await world.run(200)
+
+    world = told(story, monkeypatch)
+
+    assert [each.iops for each in world.cloud.sent] == [20_000, 20_000]
 
 
 @pytest.mark.parametrize("iops", [3000, 5000], ids=["has them", "has more"])
