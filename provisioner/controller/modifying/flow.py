@@ -165,7 +165,7 @@ class Modifier:
             grow if isinstance(grow, growth_rules.Grow) else None,
             change if isinstance(change, class_rules.Change) else None,
         )
-        if requested.grow is not None and isinstance(target, Settled):
+        if requested.grow is not None:
             requested = replace(requested, current=await self._current(claim, persistent_volume))
         state.note_request(requested)
         bad_class = change if isinstance(change, _BadClass) else None

@@ -368,7 +368,7 @@ def _target(view: View, volume: Volume, has: Shape, parts: frozenset[Part]) -> T
         volume.tags if follows else {},
         size_gib=requested.size_gib,
         attributes=requested.attributes,
-        current=requested.current if follows else None,
+        current=requested.current if follows and Part.ATTRIBUTES not in parts else None,
         ceiling=view.answers.iops_ceiling,
     )
 

@@ -236,7 +236,7 @@ class ModifySteps:
         self._watch(current, is_new=True)
         log.info("volume modified", asked=summary(step.request), state=begun.state.value)
         if Part.ATTRIBUTES not in step.parts:
-            self._report_iops(current, step.fitted, step.request.size_gib or 0, observed)
+            self._report_iops(current, step, step.request.size_gib or 0, observed)
             if (refused := state.answers.iops_refused) is not None:
                 self._report_iops_refused(current, refused)
             together = state.answers.refused_together
@@ -248,7 +248,7 @@ class ModifySteps:
         state, done = current.state, current.requested.only(step.parts)
         await self._record.finish(current.claim, current.persistent_volume, done, step.size_gib)
         state.done(step.parts)
-        self._report_iops(current, step.fitted, step.size_gib, observed)
+        self._report_iops(current, step, step.size_gib, observed)
         if done.change is not None and state.answers.tags_refused is not None:
             self._report_tags_refused(current, state.answers.tags_refused, observed)
         took_s = clock.now_s() - state.requested_at_s
@@ -257,10 +257,11 @@ class ModifySteps:
         return AGAIN
 
     def _report_iops(
-        self, current: Pass, fitted: iops_rules.Fitted | None, size_gib: int, observed: Observed
+        self, current: Pass, step: rules.Send | rules.Done, size_gib: int, observed: Observed
     ) -> None:
         """Say so where a volume gets other IOPS than its class asks for."""
-        volume, change = observed.volume, current.requested.change
+        fitted, volume = step.fitted, observed.volume
+        change = current.requested.only(step.parts).change
         if fitted is None or volume is None:
             return
         asked_type = change.attributes.volume_type if change is not None else None

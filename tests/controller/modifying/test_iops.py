@@ -211,6 +211,70 @@ def test_growth_follows_no_tag_of_a_class_that_the_claim_has_left(monkeypatch: p
     assert world.cloud.volume.tags == {}
 
 
+@pytest.mark.parametrize("wanted", ["missing", "refused"])
+@pytest.mark.parametrize("iops", [3000, 12_000], ids=["has all", "lowered"])
+def test_growth_follows_the_class_that_the_volume_has_though_the_claim_names_a_bad_one(
+    iops: int, wanted: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Tags from before a class removed them would give 60,000 IOPS, which somebody pays for."""
+
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.attributes_class("has", iops=str(iops))
+        world.ask(attributes="has")
+        await world.run(1000)
+        follows = {IOPS_PER_GIB: "300", IOPS_FOLLOW_GROWTH: "true"}
+        assert world.cloud.volume is not None
+        world.cloud.volume = replace(world.cloud.volume, tags=follows)
+        world.attributes_class("refused", type="io2", iops="20000")
+        world.cloud.refuses = as_ec2
+        world.ask(attributes=wanted)
+        await world.run(1000)
+        world.ask("200Gi")
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "200Gi"
+    assert world.cloud.volume is not None
+    assert (world.cloud.volume.size_gib, world.cloud.volume.iops) == (200, iops)
+
+
+def test_a_class_that_the_claim_leaves_gives_no_iops_to_the_size_that_comes_with_another_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.attributes_class("gold", iops="12000")
+        world.attributes_class("broad", throughput="250")
+        world.ask(attributes="gold")
+        await world.run(1000)
+        world.ask("20Gi", "broad")
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert world.cloud.sent[1:] == [ModifyRequest(VOLUME, 20, None, None, 250)]
+
+
+def test_the_iops_that_come_with_a_size_are_told_of_the_type_that_the_volume_has(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.cloud.refuses = as_ec2
+        world.attributes_class("gold", iops="12000")
+        world.attributes_class("refused", type="io2", iops="20000")
+        for size, name in (None, "gold"), (None, "refused"), ("20Gi", None):
+            world.ask(size, name)
+            await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    [told_last] = [text for _, text in world.told if "gets 10000" in text]
+    assert "the gp3 volume of 20 GiB" in told_last
+
+
 def test_who_may_not_remove_the_tags_of_an_earlier_class_is_warned(monkeypatch: pytest.MonkeyPatch):
     async def denied(_: list[str], key: str) -> dict[str, Ec2Error]:
         raise refusal(Reason.PERMISSION_DENIED, f"DeleteTags: UnauthorizedOperation: {key}")
