@@ -59,7 +59,9 @@ class Attempt:
         is_prepared: it is locked as its class asks, and fast restore was requested.
         fast_due_s: when to request fast restore again, which EC2 has refused.
         fast_refusals: how often in a row it has refused that.
-        delete_refusals: how often in a row EC2 has kept it because it is locked or in use.
+        kept: why EC2 has kept it: it is locked or in use; None if it has not.
+        delete_due_s: when to request its deletion again.
+        delete_refusals: how often in a row EC2 has kept it.
         began_s: when this process first tried to take it.
     """
 
@@ -69,6 +71,8 @@ class Attempt:
     is_prepared: bool = False
     fast_due_s: float = 0.0
     fast_refusals: int = 0
+    kept: StorageError | None = None
+    delete_due_s: float = 0.0
     delete_refusals: int = 0
     began_s: float | None = None
 

@@ -5,7 +5,7 @@ snapshot-controller creates and removes contents; this is the driver's half of i
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import assert_never
 
 import structlog
@@ -49,6 +49,7 @@ from provisioner.model.volume_snapshot import (
     VolumeSnapshotClass,
     VolumeSnapshotContent,
 )
+from provisioner.tell_once import EVENT_AGAIN_S
 
 # After a refusal because of EC2's limits: there may be room at any time, and many may wait.
 _SLOWEST_S = 120.0
@@ -270,6 +271,11 @@ class Snapshotter:
         return written
 
     async def _delete(self, content: VolumeSnapshotContent, snapshot_id: str) -> Going:
+        attempt = self._attempts.of(content)
+        due_s = attempt.delete_due_s - clock.now_s()
+        if attempt.kept is not None and due_s > 0:
+            await self._events.failed(content, attempt.kept, DELETE)
+            return Later(min(due_s, EVENT_AGAIN_S))
         try:
             await self._snapshots.delete(
                 snapshot_id, gate=lambda: self._confirm(content, snapshot_id)
@@ -288,13 +294,20 @@ class Snapshotter:
         return await self._writer.write_status(content, content_patch_rules.cleared())
 
     def _kept(self, content: VolumeSnapshotContent, error: StorageError) -> StorageError:
-        """The refusal of what may last for long: it is tried again less and less often."""
+        """The refusal of what may last for long: tried again seldom, but told all the time."""
         attempt = self._attempts.of(content)
         pause_s = _KEPT_AGAIN.pause_s(attempt.delete_refusals)
-        refusals = attempt.delete_refusals + 1
-        self._attempts.keep(content, replace(attempt, delete_refusals=refusals))
-        message = f"{error.message}; it is tried again in {pause_s / 60:.0f} minutes"
-        return StorageError(error.reason, message, retry_after_s=pause_s)
+        at = self._now() + timedelta(seconds=pause_s)
+        message = f"{error.message}; it is tried again after {at:%Y-%m-%d %H:%M} UTC"
+        kept = StorageError(error.reason, message, retry_after_s=min(pause_s, EVENT_AGAIN_S))
+        attempt = replace(
+            attempt,
+            kept=kept,
+            delete_due_s=clock.now_s() + pause_s,
+            delete_refusals=attempt.delete_refusals + 1,
+        )
+        self._attempts.keep(content, attempt)
+        return kept
 
     async def _confirm(self, content: VolumeSnapshotContent, snapshot_id: str) -> None:
         """Check once more, right before DeleteSnapshot is sent.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from copy import deepcopy
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from provisioner.model import volume_snapshot as v
 from provisioner.model.errors import Ec2Error, Reason
+from tests.controller.snapshot_cloud import EPOCH as AT
 from tests.controller.snapshot_world import World, in_world, take_like_stock
 
 
@@ -135,12 +139,14 @@ def test_a_snapshot_that_is_kept_for_long_is_tried_less_and_less_often(reason: R
         world.delete()
         await asyncio.sleep(24 * 3600)
 
-        # Pauses of 10, 20, 40, 80, 160 and 320 minutes, then of six hours, a tenth more at most.
-        assert len(world.ec2.actions("DeleteSnapshot")) == 8
-        told = world.events.of_users("SnapshotDeleteError")
-        assert len(told) == 8
-        assert told[0].endswith(f"{reason}: EC2 keeps it; it is tried again in 10 minutes")
-        assert told[-1].endswith("in 360 minutes")
+        # Pauses of 10, 20, 40, 80, 160 and 320 minutes, then of six hours.
+        assert len(world.ec2.actions("DeleteSnapshot")) == 9
+        told = list(dict.fromkeys(world.events.of_users("SnapshotDeleteError")))
+        assert len(told) == 9
+        assert told[0].endswith(
+            f"{reason}: EC2 keeps it; it is tried again after {AT:%F} 10:10 UTC"
+        )
+        assert told[-1].endswith(f"after {AT + timedelta(days=1):%F} 14:33 UTC")
         world.ec2.refuses.clear()
         await world.until(lambda: world.content(name) is None, 7 * 3600)
         assert world.ec2.taken == {}
@@ -165,6 +171,35 @@ def test_a_snapshot_that_is_kept_by_ec2_is_let_go_at_once_with_the_policy_retain
         await world.until(lambda: world.content(name) is None, 10)
 
         assert len(world.ec2.taken) == 1
+
+    in_world(story)
+
+
+def test_why_ec2_keeps_a_snapshot_is_always_told_by_an_event_that_still_exists(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """An Event lives for an hour."""
+
+    async def story(world: World) -> None:
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+        world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
+            Reason.SNAPSHOT_LOCKED, "EC2 keeps it", action="DeleteSnapshot", retry_after_s=60.0
+        )
+        record, times = world.events.record, [world.clock()]
+
+        def recorded(regarding: Any, **given: Any) -> None:
+            times.append(world.clock())
+            record(regarding, **given)
+
+        monkeypatch.setattr(world.events, "record", recorded)
+        world.delete()
+        await asyncio.sleep(48 * 3600)
+
+        times.append(world.clock())
+        assert max(later - before for before, later in pairwise(times)) <= 33 * 60
+        assert len(world.ec2.actions("DeleteSnapshot")) == 13
 
     in_world(story)
 
