@@ -95,14 +95,23 @@ def settings_of(read_class: VolumeSnapshotClass | None) -> dict[str, str | None]
     return {PENDING_SETTINGS: json.dumps(kept, sort_keys=True) if kept else None}
 
 
-def pending_settings(content: VolumeSnapshotContent) -> SnapshotParameters | None:
-    """What was asked for when its snapshot was begun; None if nothing, or nothing is known."""
+def pending_settings(content: VolumeSnapshotContent) -> SnapshotParameters:
+    """What was asked for when its snapshot was begun.
+
+    Raises:
+        ValueError: one sentence; somebody else has written it, such as a newer version.
+    """
     try:
         given = json.loads(content.annotations.get(PENDING_SETTINGS, "{}"))
-        parameters = parse(given) if isinstance(given, Mapping) else None
-    except (ValueError, AttributeError, TypeError, RecursionError):  # somebody else has written it
-        return None
-    return parameters if parameters and (parameters.fast_zones or parameters.lock) else None
+        if not isinstance(given, Mapping) or not all(isinstance(v, str) for v in given.values()):
+            raise ValueError("it is not a JSON object of texts")
+        return parse(given)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"annotation {PENDING_SETTINGS} of VolumeSnapshotContent {content.name} cannot be "
+            f"read: {error}; it says how to lock the snapshot and where to make it fast: correct "
+            "it, or remove it if the snapshot needs neither"
+        ) from error
 
 
 def untimely_lock(parameters: SnapshotParameters, now: datetime) -> str | None:

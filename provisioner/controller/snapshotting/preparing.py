@@ -13,13 +13,14 @@ import structlog
 
 from provisioner import clock
 from provisioner.controller.shared.services import Services
-from provisioner.controller.snapshotting import class_rules
+from provisioner.controller.snapshotting import class_rules, content_patch_rules, content_rules
 from provisioner.controller.snapshotting.attempts import Attempts, Going
+from provisioner.controller.snapshotting.class_rules import SnapshotParameters
 from provisioner.controller.snapshotting.record import CHECK, ContentWriter, SnapshotEvents
 from provisioner.model.backoff import Backoff
 from provisioner.model.decision import Later
 from provisioner.model.ebs_snapshot import LockRequest
-from provisioner.model.errors import StorageError
+from provisioner.model.errors import Reason, StorageError
 from provisioner.model.names import PENDING_SETTINGS
 from provisioner.model.volume_snapshot import VolumeSnapshotContent
 
@@ -49,25 +50,28 @@ class Preparing:
             StorageError: it is not locked; it was reported, and is to be retried later.
         """
         attempt = self._attempts.of(content)
-        settings = class_rules.pending_settings(content)
         try:
-            if settings is not None and settings.lock is not None:
+            settings = _settings(content)
+            if settings.lock is not None:
                 # After a failure or a restart it may be locked already.
                 self._attempts.keep(content, replace(attempt, is_new=False))
                 await self._lock(snapshot_id, settings.lock, is_new=attempt.is_new)
         except StorageError as error:
             await self._events.failed(content, error, CHECK)
             raise
-        fast_zones = settings.fast_zones if settings is not None else ()
+        zones = settings.fast_zones
         self._attempts.keep(content, replace(self._attempts.of(content), is_prepared=True))
-        return await self._make_fast(content, snapshot_id, fast_zones, is_new=attempt.is_new)
+        return await self._make_fast(content, snapshot_id, zones, is_new=attempt.is_new)
 
     async def make_fast_again(self, content: VolumeSnapshotContent, snapshot_id: str) -> Going:
         """Ask again, less and less often, for what EC2 refused when it was prepared."""
         due_s = self._attempts.of(content).fast_due_s - clock.now_s()
         if due_s <= 0:
-            settings = class_rules.pending_settings(content)
-            zones = settings.fast_zones if settings is not None else ()
+            try:
+                zones = _settings(content).fast_zones
+            except StorageError as error:
+                self._events.warn(content, error)
+                return Later(content_patch_rules.SLOWLY_S)
             content = await self._make_fast(content, snapshot_id, zones, is_new=False)
             due_s = self._attempts.of(content).fast_due_s - clock.now_s()
         return Later(due_s) if PENDING_SETTINGS in content.annotations else content
@@ -105,6 +109,31 @@ class Preparing:
         return content
 
     async def _lock(self, snapshot_id: str, lock: LockRequest, *, is_new: bool) -> None:
-        if is_new or not await self._snapshots.lock_state(snapshot_id):
+        if not is_new and await self._snapshots.lock_state(snapshot_id):
+            return
+        try:
             await self._snapshots.lock(snapshot_id, lock)
-            log.info("snapshot locked", snapshot=snapshot_id, mode=lock.mode)
+        except StorageError as error:
+            if not content_rules.is_final(error):
+                raise
+            message = (
+                f"{error.message}; the lock is that of the class when the snapshot was requested; "
+                "if the class has been corrected since, delete the VolumeSnapshot and create a new "
+                "one"
+            )
+            after_s = error.retry_after_s
+            raise StorageError(error.reason, message, retry_after_s=after_s) from error
+        log.info("snapshot locked", snapshot=snapshot_id, mode=lock.mode)
+
+
+def _settings(content: VolumeSnapshotContent) -> SnapshotParameters:
+    """What is due.
+
+    Raises:
+        StorageError: INVALID_REQUEST; it cannot be read, so it may be a lock.
+    """
+    try:
+        return class_rules.pending_settings(content)
+    except ValueError as error:
+        again_s = content_patch_rules.SLOWLY_S
+        raise StorageError(Reason.INVALID_REQUEST, str(error), retry_after_s=again_s) from error

@@ -24,7 +24,6 @@ def test_what_a_class_asks_for_afterwards_is_read_again_from_the_content():
     written = {key: text for key, text in noted.items() if text is not None}
     found = class_rules.pending_settings(a_content(annotations=written))
 
-    assert found is not None
     assert found.lock == LockRequest("compliance", 30, None, None)
     assert found.fast_zones == ("us-east-1a",)
     assert found.tag_templates == ()
@@ -38,11 +37,19 @@ def test_a_class_that_asks_for_nothing_takes_away_what_was_noted(given: dict[str
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 200_000, "", "no", "[]", "{}", '{"lockMode": 1}', '{"lockMode": "all"}']
+    "text",
+    ["[" * 200_000, "", "no", "[]", '{"lockMode": 1}', '{"lockMode": "all"}', '{"lockLater": "1"}'],
 )
-def test_what_somebody_else_wrote_there_asks_for_nothing(text: str):
-    assert class_rules.pending_settings(a_content(annotations={PENDING_SETTINGS: text})) is None
-    assert class_rules.pending_settings(a_content()) is None
+def test_what_somebody_else_wrote_there_is_not_taken_for_nothing(text: str):
+    with pytest.raises(ValueError, match=f"^annotation {PENDING_SETTINGS} of .* cannot be read: "):
+        class_rules.pending_settings(a_content(annotations={PENDING_SETTINGS: text}))
+
+
+@pytest.mark.parametrize("annotations", [{}, {PENDING_SETTINGS: "{}"}])
+def test_nothing_that_is_noted_asks_for_nothing(annotations: dict[str, str]):
+    found = class_rules.pending_settings(a_content(annotations=annotations))
+
+    assert found == class_rules.SnapshotParameters()
 
 
 @pytest.mark.parametrize(

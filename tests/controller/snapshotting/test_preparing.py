@@ -231,9 +231,70 @@ def test_a_lock_that_ec2_refuses_keeps_a_snapshot_from_being_ready():
         name = world.ask()
         await asyncio.sleep(300)
         assert not world.is_ready(name)
+        assert "the class when the snapshot was requested" in world.events.of_users()[-1]
         world.ec2.refuses.clear()
         await world.until(lambda: world.is_ready(name))
 
         assert len(world.ec2.locked) == 1
+
+    in_world(story)
+
+
+def test_a_lock_of_which_nothing_is_heard_is_not_blamed_on_the_class():
+    async def story(world: World) -> None:
+        world.install_class(LOCKED)
+        world.ec2.refuses["LockSnapshot"] = Ec2Error(
+            Reason.THROTTLED, "slowly", action="LockSnapshot", retry_after_s=60.0
+        )
+        world.begin()
+        world.ask()
+        await world.until(world.events.of_users)
+
+        assert world.events.of_users()[-1].endswith("Throttled: slowly")
+
+    in_world(story)
+
+
+@pytest.mark.parametrize("text", ['{"lockMode": "compliance"}', '{"lockLater": "1"}'])
+def test_a_snapshot_is_not_ready_while_it_cannot_be_read_how_it_is_to_be_locked(text: str):
+    """Somebody has edited it, or a newer version wrote it before a rollback."""
+
+    async def story(world: World) -> None:
+        world.install_class(LOCKED)
+        world.ec2.shown_after_s = 5.0
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.ec2.taken)
+        noted = world.kube.decoded(f"volumesnapshotcontents {name}").annotations[PENDING_SETTINGS]
+        world.change(name, annotations={PENDING_SETTINGS: text})
+        await asyncio.sleep(300)
+        assert not world.is_ready(name)
+        assert world.ec2.locked == {}
+        told = world.events.of_users("SnapshotContentCheckandUpdateFailed")[-1]
+        assert f"InvalidRequest: annotation {PENDING_SETTINGS} of" in told
+        world.change(name, annotations={PENDING_SETTINGS: noted})
+        await world.until(lambda: world.is_ready(name), 70)
+
+        assert len(world.ec2.locked) == 1
+
+    in_world(story)
+
+
+def test_a_ready_snapshot_stays_ready_while_it_cannot_be_read_where_it_is_to_be_fast():
+    async def story(world: World) -> None:
+        world.install_class(FAST)
+        world.ec2.refuses["EnableFastSnapshotRestores"] = FULL
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: world.is_ready(name))
+        world.change(name, annotations={PENDING_SETTINGS: "no"})
+        await asyncio.sleep(7200)
+
+        assert world.is_ready(name)
+        told = [each for each in world.events.of_users() if "cannot be read" in each]
+        assert 3 <= len(told) <= 5
+        content = world.content(name)
+        assert content is not None
+        assert content.annotations[PENDING_SETTINGS] == "no"
 
     in_world(story)
