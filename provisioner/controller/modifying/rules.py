@@ -369,6 +369,7 @@ def _target(view: View, volume: Volume, has: Shape, parts: frozenset[Part]) -> T
         size_gib=requested.size_gib,
         attributes=requested.attributes,
         current=requested.current if follows and Part.ATTRIBUTES not in parts else None,
+        before=view.latest.original if view.latest is not None else None,
         ceiling=view.answers.iops_ceiling,
     )
 

@@ -41,6 +41,7 @@ def target_shape(
     size_gib: int | None,
     attributes: Attributes | None,
     current: Attributes | None = None,
+    before: Shape | None = None,
     ceiling: int | None = None,
 ) -> TargetShape:
     """The shape that fulfils a request; a volume never shrinks.
@@ -51,6 +52,7 @@ def target_shape(
         size_gib: the size that is requested, None for whatever it has.
         attributes: what its class asks for, None for nothing.
         current: what the class asks for that the volume has already, None for none.
+        before: what the volume was before its latest modification, None if that is not known.
         ceiling: the most IOPS that EC2 gives the type in the region, None if that is not known.
     """
     asks = attributes or Attributes()
@@ -63,20 +65,22 @@ def target_shape(
     elif asked is None and volume_type == has.volume_type and size > has.size_gib:
         later = _following(asks, has_tags, size)
         if current is not None and current.iops is not None:  # tags may be of a class before it
-            later = current.iops if _is_lowered(has, current) else None
+            later = current.iops if _is_lowered(has, before, current) else None
         fitted = _raised(has, size, later, ceiling)
     iops = fitted.given if fitted is not None else asked
     throughput = asks.throughput_mibps
-    if iops is None and _leaves_gp2(has, volume_type):
-        # One page says that EC2 keeps what gp2 had only if neither is given; another says 3,000.
-        least = VOLUME_TYPES[DEFAULT_TYPE].iops_default
-        if (had := has.iops or 0) > least:
-            iops, throughput = had, throughput or _GP2_THROUGHPUT_MIBPS
+    if iops is None and (kept := _kept_of_gp2(has, volume_type)) is not None:
+        iops, throughput = kept, throughput or _GP2_THROUGHPUT_MIBPS
     return TargetShape(size, volume_type, iops, throughput, fitted)
 
 
-def _leaves_gp2(has: Shape, volume_type: str) -> bool:
-    return has.volume_type == _GP2 and volume_type == DEFAULT_TYPE
+def _kept_of_gp2(has: Shape, volume_type: str) -> int | None:
+    """The IOPS of a gp2 volume that becomes gp3, if gp3 has fewer from the start."""
+    if has.volume_type != _GP2 or volume_type != DEFAULT_TYPE:
+        return None
+    # One page says that EC2 keeps what gp2 had only if neither is given; another says 3,000.
+    had, least = has.iops or 0, VOLUME_TYPES[DEFAULT_TYPE].iops_default
+    return had if had > least else None
 
 
 def _asked_iops(asks: Attributes, size_gib: int) -> int | None:
@@ -94,11 +98,16 @@ def _following(asks: Attributes, has_tags: Mapping[str, str], size_gib: int) -> 
     return int(per_gib) * size_gib if follows and per_gib.isdecimal() else None
 
 
-def _is_lowered(has: Shape, current: Attributes) -> bool:
-    """Whether it has as many IOPS as its size allows, because its class asks for more."""
+def _is_lowered(has: Shape, before: Shape | None, current: Attributes) -> bool:
+    """Whether it has as many IOPS as its size allows, because its class asks for more.
+
+    Or as its size before the latest growth allowed, which EC2 may have refused more IOPS.
+    """
     limits = VOLUME_TYPES.get(has.volume_type)
-    is_of_type = current.volume_type in (None, has.volume_type)
-    return is_of_type and limits is not None and has.iops == limits.iops_per_gib * has.size_gib
+    if limits is None or current.volume_type not in (None, has.volume_type):
+        return False
+    sizes_gib = {has.size_gib, before.size_gib if before is not None else has.size_gib}
+    return has.iops in {limits.iops_per_gib * size_gib for size_gib in sizes_gib}
 
 
 def _raised(has: Shape, size_gib: int, asked: int | None, ceiling: int | None) -> Fitted | None:

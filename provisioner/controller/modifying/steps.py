@@ -276,7 +276,8 @@ class ModifySteps:
         """It grows, but has no more IOPS than before."""
         text = (
             f"{error.reason}: the volume grows, but its IOPS stay as they are, because EC2 refused "
-            f"more of them: {error.message}"
+            f"more of them: {error.message}; to request them again, give the claim a "
+            "VolumeAttributesClass of another name with these IOPS"
         )
         self._record.event(self._newest(current), "VolumeModify", text, warning=True)
 

@@ -135,6 +135,34 @@ def test_iops_that_the_size_did_not_allow_come_when_the_volume_grows(
     assert ["gets 5000" in capped[0], "gets 10000" in capped[-1], len(capped)] == [True, True, 2]
 
 
+def test_iops_that_ec2_has_refused_once_come_when_the_volume_grows_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.attributes_class("gold", iops="12000")
+        world.ask(attributes="gold")
+        await world.run(1000)
+        world.cloud.refuses = lambda request: (
+            refusal(Reason.QUOTA_EXCEEDED, "no IOPS are left") if request.iops else None
+        )
+        world.ask("20Gi")
+        await world.run(1000)
+        world.cloud.refuses = lambda _: None
+        await world.restart()
+        world.ask("100Gi")
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert [(each.size_gib, each.iops) for each in world.cloud.sent] == [
+        (None, 5000),
+        (20, 10_000),
+        (20, None),
+        (100, 12_000),
+    ]
+
+
 @pytest.mark.parametrize("has_class", [True, False], ids=["a class", "tags"])
 def test_a_full_disk_grows_though_ec2_refuses_the_iops_that_would_come_with_the_size(
     *, has_class: bool, monkeypatch: pytest.MonkeyPatch

@@ -208,6 +208,23 @@ def test_growth_gives_the_iops_of_the_class_that_the_size_did_not_allow(has, ask
     assert (target.iops, smaller.iops) == (iops, None)
 
 
+@pytest.mark.parametrize(
+    ("had", "iops"),
+    [
+        (Shape(10, "gp3", 5000, 125), 12_000),
+        (Shape(15, "gp3", 5000, 125), None),
+        (None, None),
+    ],
+    ids=["what its size allowed", "by hand", "not known"],
+)
+def test_growth_gives_the_iops_that_the_growth_before_did_not(had, iops):
+    has, asks = Shape(20, "gp3", 5000, 125), Attributes(iops=12_000)
+
+    target = target_shape(has, {}, size_gib=100, attributes=None, current=asks, before=had)
+
+    assert target.iops == iops
+
+
 def test_tags_count_for_nothing_where_the_class_gives_iops():
     has = Shape(10, "gp3", 4000, 125)
 
