@@ -5,6 +5,8 @@ and the driver's snapshotter acts on the content alone. Source: external-snapsho
 ``client/apis/volumesnapshot/v1/types.go``.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from provisioner.model.meta import KubeObject, ObjectReference
@@ -44,7 +46,7 @@ class VolumeSnapshotStatus(msgspec.Struct, frozen=True, rename="camel", gc=False
     """
 
     bound_volume_snapshot_content_name: str | None = None
-    creation_time: str | None = None
+    creation_time: datetime | None = None
     ready_to_use: bool | None = None
     restore_size: str | int | None = None
     error: SnapshotError | None = None

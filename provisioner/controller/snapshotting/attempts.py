@@ -3,7 +3,6 @@
 What a process before it knew is in the content's annotation, and in EC2's tags.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from datetime import datetime
 
@@ -22,10 +21,17 @@ class Attempts:
     """One ``Attempt`` for each content, made when it is first asked for.
 
     ``owner_of``: the VolumeSnapshot of the name that a content names, as far as is known.
+    ``now``: the wall clock.
     """
 
-    def __init__(self, owner_of: Callable[[VolumeSnapshotContent], VolumeSnapshot | None]) -> None:
+    def __init__(
+        self,
+        owner_of: Callable[[VolumeSnapshotContent], VolumeSnapshot | None],
+        *,
+        now: Callable[[], datetime],
+    ) -> None:
         self._owner_of = owner_of
+        self._now = now
         self._known: dict[str, Attempt] = {}
         # Contents whose snapshot another controller may have taken.
         self._in_doubt: set[str] = set()
@@ -55,8 +61,10 @@ class Attempts:
         known = self._known.get(content.uid)
         if known is None:
             ended_at_s = self._others_ended_at_s if self._is_in_doubt(content) else None
-            if ended_at_s is None and content_rules.may_be_second(content, self._owner_of(content)):
-                ended_at_s = -math.inf  # long ago, so EC2 shows it: one look-up decides
+            owner = self._owner_of(content)
+            if ended_at_s is None and content_rules.may_be_second(content, owner):
+                # Mostly long ago, so that EC2 shows it: then one look-up decides.
+                ended_at_s = clock.now_s() - content_rules.taken_for_s(owner, self._now())
             known = content_rules.begin(content, others_ended_at_s=ended_at_s, now_s=clock.now_s())
             self._known[content.uid] = known
         return known

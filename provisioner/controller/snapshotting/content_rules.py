@@ -18,9 +18,10 @@ Source: external-snapshotter 8.6 pkg/sidecar-controller/snapshot_controller.go (
 API LockSnapshot and EnableFastSnapshotRestores, which take pending snapshots (read 2026-11-21).
 """
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from provisioner.model.consistency import CONSISTENCY_S
 from provisioner.model.decision import SETTLED, WHEN_WOKEN, Later, Refuse, Settled, WhenWoken
@@ -158,6 +159,15 @@ def may_be_second(content: VolumeSnapshotContent, owner: VolumeSnapshot | None) 
         return True
     asked_at, made_at = owner.metadata.creation_timestamp, content.metadata.creation_timestamp
     return asked_at is not None and made_at is not None and made_at - asked_at > _FIRST_WITHIN
+
+
+def taken_for_s(owner: VolumeSnapshot | None, now: datetime) -> float:
+    """For how long the first snapshot of a VolumeSnapshot has existed.
+
+    Infinite if it does not say so: then it was taken long ago, if at all.
+    """
+    at = owner.status.creation_time if owner is not None and owner.status is not None else None
+    return math.inf if at is None else max(0.0, (now - at).total_seconds())
 
 
 def decide(

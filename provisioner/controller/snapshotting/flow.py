@@ -77,7 +77,9 @@ class Snapshotter:
         self._writer = ContentWriter(services.client, services.caches)
         driver = services.settings.driver
         self._events = SnapshotEvents(services.events, self._writer, driver=driver, now=now)
-        self._attempts = Attempts(lambda content: self._caches.snapshots.get(content.snapshot_key))
+        self._attempts = Attempts(
+            lambda content: self._caches.snapshots.get(content.snapshot_key), now=now
+        )
         self._taking = Taking(services, self._attempts, self._writer, self._events, now=now)
         self._preparing = Preparing(services, self._attempts, self._writer, self._events)
         self._snapshots = services.snapshots

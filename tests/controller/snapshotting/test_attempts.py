@@ -35,7 +35,7 @@ def test_nothing_is_proven_of_contents_that_are_there_whatever_their_clocks_say(
 
     async def story(_: Clock) -> None:
         await asyncio.sleep(100)
-        attempts = Attempts(no_owner)
+        attempts = Attempts(no_owner, now=lambda: NOW)
         attempts.take_over(None, [old, early], NOW)
         await asyncio.sleep(20)
         assert attempts.of(old) == attempts.of(early) == Attempt(looking_since_s=100.0)
@@ -50,7 +50,7 @@ def test_a_content_of_our_own_epoch_is_in_no_doubt():
     before, within = made("before", ago=timedelta(hours=2)), made("within", ago=timedelta())
 
     async def story(_: Clock) -> None:
-        attempts = Attempts(no_owner)
+        attempts = Attempts(no_owner, now=lambda: NOW)
         attempts.take_over(Epoch.after([NOW - timedelta(hours=1)], ()), [before, within], NOW)
         assert attempts.of(before).looking_since_s is not None
         assert attempts.of(within) == Attempt()
@@ -61,7 +61,7 @@ def test_a_content_of_our_own_epoch_is_in_no_doubt():
 def test_one_look_up_decides_where_an_earlier_content_may_have_had_a_snapshot_taken():
     async def story(_: Clock) -> None:
         again, first = a_content("again"), a_content("first", status=a_content_status())
-        attempts = Attempts(lambda _: a_snapshot(ready=True))
+        attempts = Attempts(lambda _: a_snapshot(ready=True), now=lambda: NOW)
         found = attempts.of(again)
         assert content_rules.decide(again, found, driver=DRIVER) == content_rules.LookUp()
         after = content_rules.after_look_up(found, again, [], 0.0)

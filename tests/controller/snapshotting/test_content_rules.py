@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
@@ -119,6 +120,23 @@ def test_the_volumesnapshot_shows_whether_there_was_an_earlier_content(
     content = msgspec.structs.replace(content, metadata=metadata)
 
     assert content_rules.may_be_second(content, owner) is may_be
+
+
+@pytest.mark.parametrize(
+    ("owner", "for_s"),
+    [
+        (None, math.inf),
+        (asked(ago=timedelta(0), readyToUse=False), math.inf),
+        (asked(ago=timedelta(0), creationTime="2026-11-21T09:59:30Z"), 30.0),
+        (asked(ago=timedelta(0), creationTime="2026-11-21T10:00:30Z"), 0.0),  # another clock
+    ],
+)
+def test_a_volumesnapshot_says_when_its_first_snapshot_was_taken(
+    owner: v.VolumeSnapshot | None, for_s: float
+):
+    at = datetime(2026, 11, 21, 10, tzinfo=UTC)
+
+    assert content_rules.taken_for_s(owner, at) == for_s
 
 
 @pytest.mark.parametrize("handle", ["snapshot-0abc", "vol-0123", "snap-monday", "snap-"])

@@ -161,6 +161,25 @@ def test_a_content_that_is_created_again_gets_the_first_snapshot(*, is_ready: bo
     in_world(story)
 
 
+def test_a_content_that_is_created_again_at_once_gets_the_first_snapshot_though_ec2_hides_it():
+    async def story(world: World) -> None:
+        world.ec2.takes_s, world.ec2.shown_after_s = 60.0, 10.0
+        world.begin()
+        name = world.ask()
+        await world.until(lambda: (c := world.content(name)) and c.snapshot_id)
+        as_snapshot_controller_reports(world, is_ready=False)
+        lost = remove_by_force(world, name)
+        await asyncio.sleep(2)
+        world.kube.put(f"volumesnapshotcontents {name}", again(lost, world))
+        await world.until(lambda: world.is_ready(name))
+
+        content = world.content(name)
+        assert content is not None
+        assert list(world.ec2.taken) == [content.snapshot_id]
+
+    in_world(story)
+
+
 def as_snapshot_controller_reports(world: World, *, is_ready: bool) -> None:
     key = "volumesnapshots shop/daily-1"
     owner = deepcopy(world.kube.objects[key])
