@@ -237,8 +237,7 @@ class ModifySteps:
         log.info("volume modified", asked=summary(step.request), state=begun.state.value)
         if Part.ATTRIBUTES not in step.parts:
             self._report_iops(current, step, step.request.size_gib or 0, observed)
-            if (refused := state.answers.iops_refused) is not None:
-                self._report_iops_refused(current, refused)
+            self._report_iops_refused(current)
             together = state.answers.refused_together
             if together is not None:
                 return self._refuse(current, {Part.ATTRIBUTES}, together)
@@ -249,6 +248,8 @@ class ModifySteps:
         await self._record.finish(current.claim, current.persistent_volume, done, step.size_gib)
         state.done(step.parts)
         self._report_iops(current, step, step.size_gib, observed)
+        if Part.SIZE in step.parts:
+            self._report_iops_refused(current)  # the reply may have been lost
         if done.change is not None and state.answers.tags_refused is not None:
             self._report_tags_refused(current, state.answers.tags_refused, observed)
         took_s = clock.now_s() - state.requested_at_s
@@ -272,8 +273,11 @@ class ModifySteps:
         elif (text := iops_rules.raised_message(fitted, volume_type)) is not None:
             self._record.event(claim, "VolumeModify", f"{Reason.IOPS_RAISED}: {text}")
 
-    def _report_iops_refused(self, current: Pass, error: StorageError) -> None:
-        """It grows, but has no more IOPS than before."""
+    def _report_iops_refused(self, current: Pass) -> None:
+        """It grows, but has no more IOPS than before; each refusal is told once."""
+        error = current.state.answers.iops_refused
+        if error is None or not current.state.reported.is_news(error):
+            return
         text = (
             f"{error.reason}: the volume grows, but its IOPS stay as they are, because EC2 refused "
             f"more of them: {error.message}; to request them again, give the claim a "

@@ -163,6 +163,34 @@ def test_iops_that_ec2_has_refused_once_come_when_the_volume_grows_again(
     ]
 
 
+@pytest.mark.parametrize("ends", ["restart", "lost reply"])
+def test_a_size_that_goes_without_its_iops_is_told_as_what_was_requested(
+    ends: str, monkeypatch: pytest.MonkeyPatch
+):
+    async def story(world: World) -> None:
+        world.put("claim", claim_json(mode="Block"))
+        world.attributes_class("gold", iops="12000")
+        world.ask(attributes="gold")
+        await world.run(1000)
+
+        def refused(request: ModifyRequest) -> Ec2Error | None:
+            world.cloud.loses = int(ends == "lost reply")
+            return refusal(Reason.QUOTA_EXCEEDED, "no IOPS are left") if request.iops else None
+
+        world.cloud.refuses, world.cloud.modifying_s = refused, 60
+        world.ask("20Gi")
+        await world.run(10)
+        if ends == "restart":
+            await world.restart()
+        await world.run(1000)
+
+    world = told(story, monkeypatch)
+
+    assert world.claim.capacity == "20Gi"
+    assert len([text for _, text in world.told if "IOPS stay as they are" in text]) == 1
+    assert not [text for _, text in world.told if "another modification" in text]
+
+
 @pytest.mark.parametrize("has_class", [True, False], ids=["a class", "tags"])
 def test_a_full_disk_grows_though_ec2_refuses_the_iops_that_would_come_with_the_size(
     *, has_class: bool, monkeypatch: pytest.MonkeyPatch
