@@ -59,7 +59,7 @@ def plan(
             f"{content.volume_id[:100]!r} is not an EBS volume, so no snapshot can be taken of it"
         )
         raise StorageError(Reason.NOT_SUPPORTED, message, retry_after_s=SLOWLY_S)
-    parameters = parameters_of(content, read_class, driver=driver)
+    parameters = _parameters_of(content, read_class, driver=driver)
     owner = content.spec.volume_snapshot_ref
     names = Names(
         snapshot_namespace=owner.namespace, snapshot_name=owner.name, content_name=content.name
@@ -79,7 +79,7 @@ def plan(
     return Plan(request, parameters, class_rules.settings_of(read_class))
 
 
-def parameters_of(
+def _parameters_of(
     content: VolumeSnapshotContent, read_class: VolumeSnapshotClass | None, *, driver: str
 ) -> SnapshotParameters:
     """What the class of a content asks for.

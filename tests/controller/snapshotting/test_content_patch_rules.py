@@ -98,7 +98,7 @@ def test_what_cannot_be_asked_is_one_sentence(
 
 def test_a_missing_class_is_named():
     with pytest.raises(StorageError, match="VolumeSnapshotClass ebs does not exist"):
-        content_patch_rules.parameters_of(a_content(), None, driver=DRIVER)
+        content_patch_rules.plan(a_content(), None, driver=DRIVER, cluster_id="", extra_tags=())
 
 
 @pytest.mark.parametrize(
