@@ -165,8 +165,9 @@ def test_what_ec2_has_begun_is_written_down_though_the_claim_is_being_deleted(
     assert told(story, monkeypatch).persistent_volume.capacity == "20Gi"
 
 
+@pytest.mark.parametrize("attributes", [None, "missing"], ids=["no class", "a missing class"])
 def test_a_node_that_cannot_grow_the_file_system_is_asked_again_now_and_then(
-    monkeypatch: pytest.MonkeyPatch,
+    attributes: str | None, monkeypatch: pytest.MonkeyPatch
 ):
     asked = []
 
@@ -180,7 +181,7 @@ def test_a_node_that_cannot_grow_the_file_system_is_asked_again_now_and_then(
                 asyncio.get_running_loop().call_later(0.5, world.put, "claim", claim)
 
         world.caches.claims.subscribe(refuses)
-        world.ask("20Gi")
+        world.ask("20Gi", attributes)
         await world.run(HOUR_S)
 
     world = told(story, monkeypatch)
