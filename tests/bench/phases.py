@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ class Phase:
 
     Attributes:
         seconds: from the first request of the bench to the last object seen as it should be.
+        median_s: until half of the objects were seen so.
         cpu_s: CPU seconds by process, until the contestant had nothing left to do.
         calls: EC2 calls by action, trailing ones included.
         throttled: those of them that came too fast for EC2.
@@ -44,6 +46,7 @@ class Phase:
     name: str
     objects: int
     seconds: float = 0.0
+    median_s: float = 0.0
     cpu_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     throttled: dict[str, int] = field(default_factory=dict)
@@ -139,6 +142,7 @@ async def until(
             tasks.create_task(world.hands.send_all(wanted))
             ended_s = await eye.wait_for(phase.objects, patience_s)
     phase.seconds = ended_s - began_s
+    phase.median_s = median(eye.at_s.values()) - began_s
 
 
 async def make_class(world: World) -> None:

@@ -138,6 +138,12 @@ def _seconds(results: Results, name: str, number: int) -> float | None:
     return median(run[number].seconds for run in runs) if runs else None
 
 
+def _half(results: Results, name: str, number: int) -> str:
+    """Until half of the objects were there."""
+    runs = results.runs.get(name)
+    return _s(median(run[number].median_s for run in runs) if runs else None)
+
+
 def _speed(results: Results) -> str:
     rows = []
     for number, phase in enumerate(NAMES):
@@ -145,9 +151,13 @@ def _speed(results: Results) -> str:
             _seconds(results, who.name, number) for who in (OURS, NULL, TOLD, BARE)
         )
         others = f"{_foreign(results, OURS.name, number)} / {_foreign(results, NULL.name, number)}"
-        rows.append([phase, _s(ours), _s(null), _ratio(ours, null), others, _s(told), _s(bare)])
+        halves = (_half(results, who.name, number) for who in (OURS, NULL))
+        rows.append(
+            [phase, _s(ours), _s(null), _ratio(ours, null), *halves, others, _s(told), _s(bare)]
+        )
     head = [
         *("phase", "ours", "floor", f"ours / floor (≤ {_MOST_RATIO})"),
+        *("ours, median object", "floor, median object"),
         *("machine used by others", TOLD.name, "bare floor"),
     ]
     return (

@@ -28,6 +28,15 @@ def test_describes_of_every_kind_count_towards_the_busiest_phase() -> None:
     assert row.endswith("| 0.70 |")
 
 
+def test_the_median_object_of_a_phase_is_told_beside_the_last() -> None:
+    runs = [[Phase(name, 100, seconds=s, median_s=s / 4) for name in NAMES] for s in (8.0, 12.0)]
+
+    text = report.markdown(Results("a machine", 100, {OURS.name: runs}))
+
+    [row] = [line for line in text.splitlines() if line.startswith(f"| {NAMES[0]} | 10.0 s")]
+    assert row.startswith(f"| {NAMES[0]} | 10.0 s |  |  | 2.5 s |  |")
+
+
 def test_the_memory_of_all_is_told_at_its_peak_too() -> None:
     memory = Memory(5000, 75.0, 80.0, 1.0, 94.0, 131.4, 1.3)
 
