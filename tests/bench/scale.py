@@ -83,13 +83,15 @@ async def measure(
 async def _in_empty_cluster(
     parent: Path, binaries: Path, tell: Callable[[str], None]
 ) -> list[Phase]:
-    """The same burst, with the same controllers."""
+    """The same burst, with the same controllers and the same proxy in front of EC2."""
     async with world(parent, binaries, instances=_INSTANCES, throttle="documented") as made:
         await phases.make_class(made)
         crowd = _Crowd(made, Standing.of(0), tell)
         await crowd.stand()
-        await crowd.start()
-        await crowd.burst()
+        in_front = StandingEc2(Standing.of(0), CLUSTER, made.ec2.endpoint)
+        async with in_front.serving() as crowd.endpoint:
+            await crowd.start()
+            await crowd.burst()
     return crowd.phases
 
 

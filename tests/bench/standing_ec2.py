@@ -53,8 +53,10 @@ class StandingEc2:
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()
         asked = dict(parse_qsl(body.decode(), keep_blank_values=True))
-        if is_inventory(asked):
-            at = int(asked.pop("NextToken", f"{_TOKEN}0").removeprefix(_TOKEN))
+        token = asked.get("NextToken", f"{_TOKEN}0")
+        if is_inventory(asked) and token.startswith(_TOKEN):  # else a page of the one behind it
+            at = int(token.removeprefix(_TOKEN))
+            asked.pop("NextToken", None)
             if at < self._there.volumes:
                 return self._page(at, int(asked.get("MaxResults", 500)))
             self.inventories += 1

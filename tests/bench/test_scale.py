@@ -3,8 +3,16 @@
 import base64
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock, Mock
+from urllib.parse import parse_qsl
+
+import pytest
+from aiohttp import ClientSession, web
+from aiohttp.test_utils import RawTestServer
 
 from provisioner.ec2 import wire as ec2_wire
 from provisioner.kube import wire
@@ -19,12 +27,13 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
-from tests.bench import etcd, scale_report, scale_stage, standing, standing_ec2
+from tests.bench import etcd, phases, scale, scale_report, scale_stage, standing, standing_ec2
 from tests.bench.measured_controller import Pass
 from tests.bench.phases import Phase
 from tests.bench.scale_burst import Bursts
 from tests.bench.scale_stage import Scaled, Stage, counted
 from tests.bench.standing import Standing
+from tests.bench.standing_ec2 import StandingEc2
 
 THERE = Standing(volumes=30, nodes=3, attachments=18)
 _KINDS: Mapping[str, Resource[Any]] = {
@@ -95,6 +104,55 @@ def test_only_an_inventory_is_answered_with_standing_volumes() -> None:
     by_name = {"Action": "DescribeVolumes", "Filter.1.Name": "tag:CSIVolumeName"}
     assert not standing_ec2.is_inventory(by_name)
     assert not standing_ec2.is_inventory({"Action": "DescribeVolumes", "VolumeId.1": "vol-1"})
+
+
+async def test_an_inventory_goes_on_with_the_pages_of_the_account_behind_it() -> None:
+    asked: list[dict[str, str]] = []
+
+    async def behind(request: web.BaseRequest) -> web.Response:
+        asked.append(dict(parse_qsl((await request.read()).decode())))
+        return web.Response(text="<volumeSet></volumeSet><nextToken>3f9c</nextToken>")
+
+    of_cluster = {"Action": "DescribeVolumes", "Filter.1.Name": "tag:kubernetes.io/cluster/bench"}
+    async with RawTestServer(behind) as account, ClientSession() as session:
+        in_front = StandingEc2(Standing.of(0), "bench", str(account.make_url("")).rstrip("/"))
+        async with in_front.serving() as endpoint:
+            for more in ({}, {"NextToken": "standing-0"}, {"NextToken": "3f9c"}):
+                async with session.post(endpoint, data={**of_cluster, **more}) as reply:
+                    assert reply.status == 200
+
+    assert asked == [of_cluster, of_cluster, {**of_cluster, "NextToken": "3f9c"}]
+
+
+async def test_the_burst_in_an_empty_cluster_has_the_same_proxy_in_front_of_ec2(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[str] = []
+
+    class Crowd:
+        phases: Sequence[Phase] = ()
+        stand = AsyncMock()
+
+        def __init__(self, made: Mock, *_: object) -> None:
+            self.endpoint = made.ec2.endpoint
+
+        async def start(self) -> None:
+            seen.append(self.endpoint)
+
+        burst = start
+
+    @asynccontextmanager
+    async def world(*_: object, **__: object) -> AsyncIterator[Mock]:
+        yield Mock(**{"ec2.endpoint": "http://strict"})
+
+    monkeypatch.setattr(scale, "world", world)
+    monkeypatch.setattr(scale, "_Crowd", Crowd)
+    monkeypatch.setattr(phases, "make_class", AsyncMock())
+
+    await scale._in_empty_cluster(Path(), Path(), Mock())
+
+    assert len(seen) == 2
+    assert all(each.startswith("http://127.0.0.1:") for each in seen)
 
 
 def test_what_is_asked_for_by_ids_alone_is_named_once() -> None:
