@@ -18,7 +18,7 @@ from pathlib import Path
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.leadership import lease_names
 from provisioner.model.names import LED_SINCE
-from provisioner.sandbox.control_plane import READY_TIMEOUT_S, free_port
+from provisioner.sandbox.control_plane import free_port
 from provisioner.sandbox.crew import Part
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.bench import (
@@ -42,7 +42,16 @@ from tests.bench.standing_ec2 import StandingEc2
 from tests.bench.webhook_measure import Answered
 from tests.bench.webhook_reviews import Reviews
 from tests.bench.webhook_world import serving
-from tests.bench.world import CLUSTER, PER_NODE, REGION, ZONES, World, own_account, world
+from tests.bench.world import (
+    CLUSTER,
+    PER_NODE,
+    REGION,
+    ZONES,
+    World,
+    own_account,
+    start_api_server,
+    world,
+)
 from tests.held_still import held_still
 
 _ROOT = Path(__file__).parents[2]
@@ -119,7 +128,7 @@ class _Crowd:
             await plane.crew.stop(name)
         await plane.stop_api_server()
         await etcd.load(plane.etcd_port, self._there.stored())
-        await self._start_api_server()
+        await start_api_server(plane)
         argv = [*argv, f"--controllers={','.join(_CONTROLLERS)}"]
         await plane.crew.start("kube-controller-manager", argv)
 
@@ -178,15 +187,6 @@ class _Crowd:
             if LED_SINCE in each["metadata"].get("annotations", {})
         }
         return proven.issuperset(lease_names(EBS_DRIVER))
-
-    async def _start_api_server(self) -> None:
-        """Again while it takes longer than the sandbox has patience for."""
-        for _ in range(int(_PATIENCE_S / READY_TIMEOUT_S)):
-            with suppress(TimeoutError):
-                if "kube-apiserver" not in self._made.plane.crew.parts:
-                    await self._made.plane.start_api_server()
-                await self._made.plane.api.get("/readyz")
-                return
 
     async def start(self) -> None:
         """Start the controller; a claim is made at once."""
@@ -254,7 +254,7 @@ class _Crowd:
         name = "the API server restarts until a new claim is Bound"
         async with self._stage(name, requests=True) as stage:
             await plane.stop_api_server()
-            await self._start_api_server()
+            await start_api_server(plane)
             stage.mark("it is ready")
             await self._bind(stage)
         await self._made.quiet()

@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock, Mock
 from urllib.parse import parse_qsl
 
 import pytest
-from aiohttp import ClientSession, web
+from aiohttp import ClientConnectionError, ClientSession, web
 from aiohttp.test_utils import RawTestServer
 
 from provisioner.ec2 import wire as ec2_wire
@@ -27,7 +27,18 @@ from provisioner.kube.resources import (
 )
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
-from tests.bench import etcd, phases, scale, scale_report, scale_stage, standing, standing_ec2
+from provisioner.sandbox.api import ApiError
+from provisioner.sandbox.errors import SandboxError
+from tests.bench import (
+    etcd,
+    phases,
+    scale,
+    scale_report,
+    scale_stage,
+    standing,
+    standing_ec2,
+    world,
+)
 from tests.bench.measured_controller import Pass
 from tests.bench.phases import Phase
 from tests.bench.scale_burst import Bursts
@@ -142,10 +153,10 @@ async def test_the_burst_in_an_empty_cluster_has_the_same_proxy_in_front_of_ec2(
         burst = start
 
     @asynccontextmanager
-    async def world(*_: object, **__: object) -> AsyncIterator[Mock]:
+    async def empty(*_: object, **__: object) -> AsyncIterator[Mock]:
         yield Mock(**{"ec2.endpoint": "http://strict"})
 
-    monkeypatch.setattr(scale, "world", world)
+    monkeypatch.setattr(scale, "world", empty)
     monkeypatch.setattr(scale, "_Crowd", Crowd)
     monkeypatch.setattr(phases, "make_class", AsyncMock())
 
@@ -153,6 +164,30 @@ async def test_the_burst_in_an_empty_cluster_has_the_same_proxy_in_front_of_ec2(
 
     assert len(seen) == 2
     assert all(each.startswith("http://127.0.0.1:") for each in seen)
+
+
+async def test_an_api_server_that_needs_more_than_the_sandbox_has_patience_for_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(world, "_READY_LOOK_S", 0.0)
+    plane = Mock(**{"crew.parts": {"kube-apiserver": Mock()}})
+    plane.start_api_server = AsyncMock(side_effect=[SandboxError("took more than 60 s")])
+    plane.api.get = AsyncMock(side_effect=[ClientConnectionError, ApiError(500, ""), "ok"])
+
+    await world.start_api_server(plane)
+
+    plane.start_api_server.assert_awaited_once()
+    assert plane.api.get.await_count == 3
+
+
+async def test_an_api_server_that_ends_while_it_is_waited_for_ends_the_run() -> None:
+    plane = Mock(**{"crew.parts": {"kube-apiserver": Mock()}})
+    plane.start_api_server = AsyncMock(side_effect=[SandboxError("kube-apiserver ended")])
+    plane.api.get = AsyncMock(side_effect=ClientConnectionError)
+    plane.crew.check.side_effect = SandboxError("kube-apiserver ended")
+
+    with pytest.raises(SandboxError):
+        await world.start_api_server(plane)
 
 
 def test_what_is_asked_for_by_ids_alone_is_named_once() -> None:

@@ -10,12 +10,9 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-import aiohttp
-
-from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.control_plane import control_plane, free_port
 from provisioner.sandbox.crew import Crew
 from provisioner.sandbox.errors import SandboxError
@@ -35,7 +32,7 @@ from tests.bench.kwok.trouble_rules import CALM, RECOVERED_WITHIN_S, Trouble, tr
 from tests.bench.scale import command_line
 from tests.bench.webhook_load import HOST
 from tests.bench.webhook_world import CONFIGURATIONS, NAMESPACE
-from tests.bench.world import CLUSTER, REGION, ZONES, World, own_account
+from tests.bench.world import CLUSTER, REGION, ZONES, World, own_account, start_api_server
 
 _ROOT = Path(__file__).parents[3]
 _KEY = "AKIAIOSFODNN7CONTROL"  # of ours, so that the bench's own calls are not disturbed
@@ -123,7 +120,7 @@ class _Run:
         await plane.stop_api_server()
         there = Populated(wanted.volumes, wanted.attachments, ids, found.classes)
         await etcd.load(plane.etcd_port, there.stored())
-        await self._start_api_server()
+        await start_api_server(plane)
         argv["kube-controller-manager"] += [f"--node-monitor-grace-period={_GRACE_S}s", _NOT_THESE]
         argv["kwok"] += [f"--node-lease-duration-seconds={_LEASE_S}"]
         certificates = str(plane.crew.logs / "scheduler")
@@ -136,21 +133,6 @@ class _Run:
         self._crowd = Crowd(made, wanted, found.minutes, found.classes)
         found.loading_s = time.monotonic() - began_s
         self._tell(f"all stands: {_since(began_s)}")
-
-    async def _start_api_server(self) -> None:
-        """However long it takes, with so much to read."""
-        try:
-            await self._made.plane.start_api_server()
-        except SandboxError:
-            if "kube-apiserver" not in self._made.plane.crew.parts:
-                raise
-        async with asyncio.timeout(_PATIENCE_S):
-            while True:
-                with suppress(aiohttp.ClientError, ApiError, TimeoutError):
-                    if await self._made.plane.api.get("/readyz") == "ok":
-                        return
-                self._made.plane.crew.check()
-                await asyncio.sleep(0.5)
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
@@ -324,7 +306,7 @@ class _Run:
             case "outage":
                 await self._made.plane.stop_api_server()
                 await asyncio.sleep(trouble.lasts_s)
-                await self._start_api_server()
+                await start_api_server(self._made.plane)
             case _:
                 await self._brown_out(trouble)
         self._troubled -= 1
