@@ -36,7 +36,7 @@ from tests.bench.hands import Eye, Seen
 from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, Phase, is_bound, is_gone
 from tests.bench.scale_burst import BURST, Bursts
-from tests.bench.scale_stage import Scaled, Stage, came_since, counted, received
+from tests.bench.scale_stage import Scaled, Stage, came_since, counted, longest, received
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
 from tests.bench.webhook_measure import Answered
@@ -363,7 +363,7 @@ class _Crowd:
         if at_first is not None:
             stage.received_mib = came_since(at_first, received(pid, port) or {}) / 2**20
         noted = [each for each in measured_controller.read(self._passes) if each.at_s >= at_s]
-        stage.longest = max(noted, key=lambda each: each.cpu_ms, default=None)
+        stage.longest = longest(noted)
         if requests:
             until = time.time()
             await asyncio.sleep(_AUDIT_S)

@@ -5,17 +5,15 @@ from tests.bench.scale_stage import Scaled, Stage
 
 HEAD = (
     *("stage", "s", "on the way, s", "CPU of ours, s", "of the API server, s"),
-    *("MiB at its end, at most", "longest pass of the loop, CPU ms"),
+    *("MiB at its end, at most", "longest passes of the loop, CPU ms"),
 )
 
 
 def told(stage: Stage) -> str:
     """One line about a stage, while the others still run."""
-    slow = stage.longest
-    what = (
-        f", longest pass {slow.cpu_ms:.0f} ms, {slow.garbage_ms:.0f} garbage ({slow.callback})"
-        if slow
-        else ""
+    what = "".join(
+        f", pass of {slow.cpu_ms:.0f} ms, {slow.garbage_ms:.0f} garbage ({slow.callback})"
+        for slow in stage.longest
     )
     return (
         f"{stage.name}: {stage.seconds:.1f} s ({_marks(stage)}), {stage.cpu_s:.1f} s CPU, "
@@ -58,7 +56,7 @@ def _row(stage: Stage) -> tuple[str, ...]:
 def _longest(stage: Stage) -> str:
     if not stage.has_passes:
         return ""
-    return f"{stage.longest.cpu_ms:.0f}" if stage.longest else "below 20"
+    return ", ".join(f"{each.cpu_ms:.0f}" for each in stage.longest) or "below 20"
 
 
 def _marks(stage: Stage) -> str:

@@ -230,8 +230,9 @@ def test_requests_are_counted_once_within_their_time() -> None:
     assert counted(b"\n".join(lines), from_s, from_s + 10) == Counter({"watch nodes": 1})
 
 
-def test_the_report_names_the_longest_pass_and_what_was_asked() -> None:
-    slow = Stage("start", 0.0, 12.5, {"leading": 11.0}, longest=Pass(1.0, 231.0, "caches", 230.0))
+def test_the_report_names_the_longest_passes_and_what_was_asked() -> None:
+    noted = [Pass(at_s, ms, f"at {at_s:.0f}", ms) for at_s, ms in enumerate((231.0, 28, 21, 31))]
+    slow = Stage("start", 0.0, 12.5, {"leading": 11.0}, longest=scale_stage.longest(noted))
     quiet = Stage("a quiet minute", 0.0, 60.0, requests=Counter({"get leases": 24}))
     quiet.received_mib = 3.25
 
@@ -239,7 +240,12 @@ def test_the_report_names_the_longest_pass_and_what_was_asked() -> None:
 
     [row] = [line for line in text.splitlines() if line.startswith("| start |")]
     assert row.startswith("| start | 12.5 | leading 11.0 |")
-    assert row.endswith("| 231 |")
+    assert row.endswith("| 231, 31, 28 |")
+    told = scale_report.told(slow)
+    assert told.endswith(
+        ", pass of 231 ms, 0 garbage (at 0), pass of 31 ms, 0 garbage (at 3)"
+        ", pass of 28 ms, 0 garbage (at 1)"
+    )
     assert "a quiet minute: requests to the API server: get leases 24, 3.2 MiB received." in text
 
 
