@@ -280,7 +280,8 @@ class _Crowd:
         await self._until(lambda: self._made.volumes_in_ec2() == self._made.volumes_at_first)
         async with self._stage(f"{BURST:,} claims on top: Bound, attached, detached, gone"):
             self.phases = await scale_burst.burst(self._made, BURST)
-        self._tell(", ".join(f"{each.name} {each.seconds:.1f} s" for each in self.phases))
+        for each in self.phases:
+            self._tell(scale_burst.told(each))
 
     async def _take_over(self) -> None:
         """A standby that has everything leads once the leader has stopped; then a claim is made."""

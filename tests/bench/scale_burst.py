@@ -65,6 +65,12 @@ async def _attachments(made: World) -> list[dict[str, Any]]:
     return phases.attachments_of(found, made.instances)
 
 
+def told(phase: Phase) -> str:
+    """One line, while the others still run."""
+    spent = ", ".join(f"{name} {phase.cpu_s.get(part, 0.0):.1f}" for part, name in _PARTS.items())
+    return f"{phase.name} {phase.seconds:.1f} s, median {phase.median_s:.1f}; CPU s: {spent}"
+
+
 def markdown(found: Bursts) -> str:
     """Two tables: each phase in both clusters, in seconds and in CPU."""
     lines = [

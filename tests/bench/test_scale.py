@@ -33,6 +33,7 @@ from tests.bench import (
     etcd,
     phases,
     scale,
+    scale_burst,
     scale_report,
     scale_stage,
     standing,
@@ -276,6 +277,10 @@ def test_the_report_says_who_spends_the_cpu_of_a_burst_and_when_half_of_it_is_th
     assert f"| CPU, s | cluster | {parts} |\n|---|---|--:|--:|--:|--:|--:|--:|" in text
     assert "| bound | this one | 9.0 | 4.0 | 12.0 | 3.0 | 6.0 | 2.0 |" in text
     assert "| bound | an empty one | 9.0 | 3.0 | 12.0 | 3.0 | 6.0 | 2.0 |" in text
+    assert scale_burst.told(bursts.large[0]) == (
+        "bound 26.0 s, median 14.0; CPU s: kube-apiserver 9.0, etcd 4.0, "
+        "kube-controller-manager 12.0, EC2 3.0, ours 6.0, the bench 2.0"
+    )
 
 
 def test_the_claims_of_one_team_are_those_that_stand() -> None:
