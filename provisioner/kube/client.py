@@ -319,14 +319,15 @@ class KubeClient:
         namespace: str = "",
         field_selector: str = "",
         keep: Callable[[T], Any] = whole,
+        trim: Callable[[T], Any] = whole,
         most: int = 0,
     ) -> Listing[T]:
         """All objects, live and consistent, read page by page; or the first ones, ``most`` of them.
 
         Only one page of raw JSON is held at a time. An object that cannot be decoded is named in
         ``unreadable_keys``; it does not fail the list. The items are what ``keep`` returns of
-        each object, without the Nones (see ``Projection``). A ``field_selector`` such as
-        ``metadata.name=data`` leaves out what does not match it.
+        each object after ``trim``, without the Nones (see ``Projection``). A ``field_selector``
+        such as ``metadata.name=data`` leaves out what does not match it.
 
         The listing's version is the newest that there is, of whatever kind: a list that asks for
         no version is never older than the request (API concepts, "Resource versions").
@@ -334,7 +335,7 @@ class KubeClient:
         query = {"limit": str(most or PAGE_SIZE)} | _selected(field_selector)
         attempt = _attempt("list", resource, "", namespace)
         path = resource.path(namespace=namespace)
-        reader = wire.PageReader(resource, keep)
+        reader = wire.PageReader(resource, keep, trim)
         while True:
             # Without a name for the page, so that it is gone when the next one comes.
             await between_slices(

@@ -79,7 +79,7 @@ class Informer(Generic[T]):
         if isinstance(resource, Resource):
             resource = Projection(resource, whole)
         self.resource = resource.resource
-        self._keep = resource.keep
+        self._keep, self._trim = resource.keep, resource.trim
         self._metrics = metrics
         self._namespace = namespace
         self._field_selector = field_selector
@@ -261,7 +261,10 @@ class Informer(Generic[T]):
 
         What is older than the cache, or was deleted since, is ignored.
         """
-        kept = self._keep(obj)
+        trimmed = self._trim(obj)
+        if trimmed is not obj:
+            wire.share(trimmed)
+        kept = self._keep(trimmed)
         if kept is not None:
             self._store.observe(kept)
 
@@ -334,6 +337,7 @@ class Informer(Generic[T]):
             namespace=self._namespace,
             field_selector=self._field_selector,
             keep=self._kept,
+            trim=self._trim,
             most=most,
         )
 
@@ -364,7 +368,7 @@ class Informer(Generic[T]):
             self._advance(wire.decode_metadata(line.object).metadata.resource_version)
             return
         try:
-            obj = wire.decode_object(self.resource, line.object)
+            obj = wire.decode_object(self.resource, line.object, self._trim)
         except KubeError as exc:
             log.warning("skipped an object that cannot be read", error=exc.message)
             self._metrics.unreadable.labels(self.resource.kind).inc()

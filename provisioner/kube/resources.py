@@ -75,10 +75,13 @@ class Projection(Generic[T]):
         resource: the kind.
         keep: what is kept of a decoded object, None for nothing at all. It must not raise, and
             what it returns must still tell name, namespace and resourceVersion.
+        trim: what an object is without the parts that nobody asks for, before its parts are shared
+            with others (``wire.share``). It must not raise.
     """
 
     resource: Resource[Any]
     keep: Callable[[Any], T | None]
+    trim: Callable[[Any], Any] = lambda obj: obj
 
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)

@@ -133,9 +133,15 @@ class PageReader(Generic[T]):
         token: asks for the next page; "" after the last.
     """
 
-    def __init__(self, resource: Resource[T], keep: Callable[[T], Any] = whole) -> None:
+    def __init__(
+        self,
+        resource: Resource[T],
+        keep: Callable[[T], Any] = whole,
+        trim: Callable[[T], Any] = whole,
+    ) -> None:
         self._resource = resource
         self._keep = keep
+        self._trim = trim
         self._items: list[T] = []
         self._unreadable: list[str] = []
         self._resource_version = ""
@@ -161,7 +167,7 @@ class PageReader(Generic[T]):
             if number % _SLICE == 0:
                 yield
             try:
-                kept = self._keep(decode_object(self._resource, raw))
+                kept = self._keep(decode_object(self._resource, raw, self._trim))
             except KubeError as exc:
                 log.warning("skipped an object that cannot be read", error=exc.message)
                 self._unreadable.append(decode_metadata(raw).key)
@@ -182,8 +188,10 @@ def decoder(type_: type[T]) -> msgspec.json.Decoder[T]:
     return msgspec.json.Decoder(type_)
 
 
-def decode_object(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
-    """One object.
+def decode_object(
+    resource: Resource[T], data: bytes | msgspec.Raw, trim: Callable[[T], Any] = whole
+) -> T:
+    """One object, of which ``trim`` leaves what is asked for.
 
     Raises:
         KubeError: UNREADABLE, with the object's name and the field that is odd.
@@ -194,6 +202,7 @@ def decode_object(resource: Resource[T], data: bytes | msgspec.Raw) -> T:
         name = decode_metadata(data).key or "without a name"
         message = f"cannot read {resource.kind} {name}: {exc}"
         raise KubeError(Reason.UNREADABLE, message) from exc
+    found = trim(found)
     share(found)
     return found
 
@@ -342,7 +351,7 @@ def _text(value: str) -> str:
     return value
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=4096)  # 300 sizes alone are 900 parts, of claims and persistent volumes
 def _value(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
     value = _field_decoder(kind, name).decode(encoded)
     if isinstance(value, dict):  # what is in it may be common where it is not as a whole

@@ -6,7 +6,12 @@ from msgspec import structs
 from provisioner.model import data_source
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import ObjectMeta, UnlabelledObject
-from provisioner.model.names import CROSS_ZONE_VOLUME, PINNED_SOURCE, PINNED_ZONE
+from provisioner.model.names import (
+    CROSS_ZONE_VOLUME,
+    PINNED_SOURCE,
+    PINNED_ZONE,
+    asked_annotations,
+)
 from provisioner.model.zone import Place
 
 STORAGE_PROVISIONER = "volume.kubernetes.io/storage-provisioner"
@@ -172,18 +177,24 @@ class Claim(UnlabelledObject, frozen=True, rename="camel", gc=False, kw_only=Tru
         place = f"{zone}{_OUTPOST_AFTER}{outpost_arn}" if outpost_arn else zone
         return self.note(place)
 
-    def as_cached(self) -> "Claim":
-        """The claim without the annotations that no other one has, if they say no more.
+    def as_cached(self, driver: str) -> "Claim":
+        """The claim without the annotations that nobody asks for, if it is bound.
 
-        Of a bound claim of ours, it is only asked where its volume was made. What is left of its
-        annotations is the same for all: 300 bytes less for each.
+        Those of strangers are left out: a tool that applies manifests writes the whole manifest to
+        each. Of a bound claim of ours, it is only asked where its volume was made. What is left is
+        the same for nearly all: 300 bytes less for each, and what strangers write.
         """
-        pin = self._ours(PINNED_ZONE)
-        if not self.is_bound or pin in ("", UNKNOWN_ZONE):
+        if not self.is_bound:
             return self
-        left = {key: text for key, text in self.annotations.items() if key not in _ITS_OWN}
+        pin = self._ours(PINNED_ZONE)
+        is_made = pin not in ("", UNKNOWN_ZONE)
+        left = asked_annotations(self.annotations, driver)
+        if is_made:
+            left = {key: text for key, text in left.items() if key not in _ITS_OWN}
+        if len(left) == len(self.annotations):
+            return self
         meta = structs.replace(self.metadata, annotations=left)
-        return structs.replace(self, metadata=meta, kept_pin=pin)
+        return structs.replace(self, metadata=meta, kept_pin=pin if is_made else self.kept_pin)
 
     def asks_for_the_same(self, other: "Claim") -> bool:
         """Whether two versions of the claim differ, if at all, only in what we write to it."""

@@ -5,6 +5,8 @@ those for users. Elsewhere: topology keys in ``model/zone.py``, and annotations 
 its sidecars define beside the type of the object that has them.
 """
 
+from collections.abc import Mapping
+
 from provisioner.model.driver import EBS_DRIVER
 
 OUR_PREFIX = "ebs-provisioner.io/"
@@ -120,3 +122,18 @@ DISPLAY_NAME = "Name"
 CLAIM_NAME = "kubernetes.io/created-for/pvc/name"
 CLAIM_NAMESPACE = "kubernetes.io/created-for/pvc/namespace"
 PERSISTENT_VOLUME_NAME = "kubernetes.io/created-for/pv/name"
+
+
+# Annotations of claims and persistent volumes that Kubernetes and its sidecars define.
+_OF_KUBERNETES = (
+    "pv.kubernetes.io/",
+    "volume.kubernetes.io/",
+    "volume.beta.kubernetes.io/",
+    "volume.alpha.kubernetes.io/",
+)
+
+
+def asked_annotations(annotations: Mapping[str, str], driver: str) -> dict[str, str]:
+    """Those of a bound claim or a persistent volume that the controller may ask for."""
+    begin = (OUR_PREFIX, f"{driver}/", *_OF_KUBERNETES)
+    return {key: text for key, text in annotations.items() if key.startswith(begin)}

@@ -5,10 +5,11 @@ from datetime import datetime
 from functools import lru_cache
 
 import msgspec
+from msgspec import structs
 
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectReference
-from provisioner.model.names import COPY_OF
+from provisioner.model.names import COPY_OF, asked_annotations
 from provisioner.model.node_affinity import Json, zones_named
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL
@@ -77,6 +78,13 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
 
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus | None = None
+
+    def as_cached(self, driver: str) -> "PersistentVolume":
+        """The persistent volume without the annotations that nobody asks for."""
+        left = asked_annotations(self.annotations, driver)
+        if len(left) == len(self.annotations):
+            return self
+        return structs.replace(self, metadata=structs.replace(self.metadata, annotations=left))
 
     @property
     def phase(self) -> str:

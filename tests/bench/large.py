@@ -105,12 +105,13 @@ class Cluster:
         *,
         most: int = 0,
         keep: Callable[[Any], Any] = whole,
+        trim: Callable[[Any], Any] = whole,
         **_: Any,
     ) -> Listing[Any]:
         self.asked.append(f"{'page' if most else 'list'} {resource.plural}")
         if most:
             return Listing([], str(self.version), is_all=False)
-        reader = wire.PageReader(resource, keep)
+        reader = wire.PageReader(resource, keep, trim)
         async for page in large_pages.read(resource.plural, self.standing):
             await between_slices(reader.reading(page))
         return reader.listing()

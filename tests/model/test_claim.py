@@ -138,7 +138,7 @@ def a_pinned_claim(
 
 def test_a_cache_keeps_of_a_bound_claim_where_its_volume_was_made_and_what_others_say_too():
     one, two = (
-        a_pinned_claim("us-east-1a,arn", uid=uid, pinned_uid=uid).as_cached()
+        a_pinned_claim("us-east-1a,arn", uid=uid, pinned_uid=uid).as_cached(DRIVER)
         for uid in ("u1", "u2")
     )
 
@@ -148,7 +148,7 @@ def test_a_cache_keeps_of_a_bound_claim_where_its_volume_was_made_and_what_other
     assert one.pinned_place == two.pinned_place == Place("us-east-1a", "arn")
     assert one.is_bound
     assert one.selected_node == ""
-    assert one.as_cached() is one
+    assert one.as_cached(DRIVER) is one
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,19 @@ def test_a_cache_keeps_of_a_bound_claim_where_its_volume_was_made_and_what_other
     ids=["not bound", "copied", "in doubt", "another driver's"],
 )
 def test_a_cache_keeps_all_annotations_of_any_other_claim(claim: Claim):
-    assert claim.as_cached() is claim
+    assert claim.as_cached(DRIVER) is claim
+
+
+def test_a_cache_keeps_nothing_of_what_strangers_write_to_a_bound_claim():
+    kept = {BIND_COMPLETED: "yes", f"{DRIVER}/iops": "4000", PINNED_ZONE: f"{UNKNOWN_ZONE}/{UID}"}
+    strange = {"kubectl.kubernetes.io/last-applied-configuration": "{}", "example.com/team": "a"}
+    bound = a_claim(annotations=kept | strange, uid=UID, volume_name="pv").as_cached(DRIVER)
+
+    assert bound.annotations == kept
+    assert bound.is_in_doubt
+
+
+def test_a_cache_keeps_what_strangers_write_to_a_claim_that_waits():
+    waiting = a_claim(annotations={"example.com/team": "a"})
+
+    assert waiting.as_cached(DRIVER) is waiting

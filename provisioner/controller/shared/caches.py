@@ -9,7 +9,6 @@ import structlog
 
 from provisioner import clock
 from provisioner.controller.shared.registered_nodes import RegisteredNodes
-from provisioner.kube import wire
 from provisioner.kube.client import KubeClient, find
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import (
@@ -28,6 +27,7 @@ from provisioner.kube.resources import (
     Projection,
     Resource,
     T,
+    whole,
 )
 from provisioner.kube.store import Indexer
 from provisioner.metrics import Metrics
@@ -114,14 +114,9 @@ PERSISTENT_VOLUMES_BY: Mapping[str, Indexer[PersistentVolume]] = {
 log = structlog.get_logger(__name__)
 
 
-def _kept(claim: Claim) -> Claim:
-    found = claim.as_cached()
-    if found is not claim:
-        wire.share(found.metadata)
-    return found
-
-
-_CLAIMS = Projection(CLAIMS, _kept)
+def _asked(resource: Resource[T], driver: str) -> Projection[T]:
+    """Claims or persistent volumes without the annotations that nobody asks for."""
+    return Projection(resource, whole, lambda obj: obj.as_cached(driver))
 
 
 class Caches:
@@ -145,10 +140,9 @@ class Caches:
     ) -> None:
         self._client = client
         self._driver = driver
-        self.claims: Informer[Claim] = Informer(client, _CLAIMS, metrics, indexers=CLAIMS_BY)
-        self.persistent_volumes: Informer[PersistentVolume] = Informer(
-            client, PERSISTENT_VOLUMES, metrics, indexers=PERSISTENT_VOLUMES_BY
-        )
+        claims, volumes = _asked(CLAIMS, driver), _asked(PERSISTENT_VOLUMES, driver)
+        self.claims = Informer(client, claims, metrics, indexers=CLAIMS_BY)
+        self.persistent_volumes = Informer(client, volumes, metrics, indexers=PERSISTENT_VOLUMES_BY)
         self.attachments: Informer[Attachment] = Informer(
             client, ATTACHMENTS, metrics, indexers=ATTACHMENTS_BY
         )

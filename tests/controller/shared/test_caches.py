@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -16,11 +19,12 @@ from provisioner.kube import resources
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
 from provisioner.kube.store import SLICE, Store
-from provisioner.kube.wire import Listing
+from provisioner.kube.wire import Listing, PageReader
 from provisioner.metrics import Metrics
 from provisioner.model.claim import Claim, ClaimSpec, ClaimStatus, DataSource
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import ObjectMeta
+from tests.bench import standing
 from tests.builders import (
     DRIVER,
     UID,
@@ -239,6 +243,54 @@ async def test_others_on_the_loop_go_on_while_a_large_cluster_is_told_to_those_w
     renewing.cancel()
     assert told == [f"uid-{n}" for n in range(4 * SLICE)]
     assert max(told_between_renewals) == SLICE
+
+
+def of_sizes(count: int, sizes: int, strange: str) -> tuple[bytes, bytes]:
+    """The lists of bound claims and of their persistent volumes."""
+    claims = [standing.claim(n, 10) for n in range(count)]
+    volumes = [standing.persistent_volume(n) for n in range(count)]
+    for n, (claim, volume) in enumerate(zip(claims, volumes, strict=True)):
+        size = {"storage": f"{n % sizes + 1}Gi"}
+        claim["spec"]["resources"]["requests"] = claim["status"]["capacity"] = size
+        volume["spec"]["capacity"] = size
+        if strange:
+            for each in (claim, volume):
+                each["metadata"]["annotations"][strange] = f"{n} of a tool that applies manifests"
+    at = {"resourceVersion": "9"}
+    return tuple(json.dumps({"metadata": at, "items": each}).encode() for each in (claims, volumes))
+
+
+def bytes_kept(lists: tuple[bytes, bytes]) -> int:
+    """What the caches of the controller take for these."""
+    # The interpreter's table of shared texts may just double, once in ever so many of them.
+    return min(bytes_kept_once(lists) for _ in range(3))
+
+
+def bytes_kept_once(lists: tuple[bytes, bytes]) -> int:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        caches = Caches(cast("KubeClient", None), Metrics(), DRIVER)
+        for into, page in zip((caches.claims, caches.persistent_volumes), lists, strict=True):
+            reader = PageReader(into.resource, into._kept, into._trim)
+            reader.read(page)
+            into._store.replace(reader.listing())
+        del reader
+        gc.collect()
+        assert len(caches.claims.values()) == len(caches.persistent_volumes.values()) > 0
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "strange"),
+    [(300, ""), (1, "kubectl.kubernetes.io/last-applied-configuration"), (300, "example.com/app")],
+)
+def test_many_sizes_and_what_strangers_write_take_hardly_more_memory(sizes: int, strange: str):
+    alike = bytes_kept(of_sizes(2000, 1, ""))
+
+    assert bytes_kept(of_sizes(2000, sizes, strange)) < 1.15 * alike
 
 
 def test_a_restored_etcd_that_one_kind_notices_has_all_kinds_listed():
