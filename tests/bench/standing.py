@@ -4,6 +4,7 @@ Object number n of each kind is made from n alone, so a hundred thousand of them
 They are as long as real ones: with the record of managed fields, and nodes with their images.
 """
 
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ class Standing:
         return Volume(
             volume_id=volume_id(n),
             state=VolumeState.IN_USE if is_held else VolumeState.AVAILABLE,
-            size_gib=10,
+            size_gib=size_gib(n),
             zone=ZONES[n % len(ZONES)],
             tags=written,
             attachments=(held,) if is_held else (),
@@ -172,6 +173,18 @@ def namespace(n: int) -> Json:
     }
 
 
+def size_gib(n: int) -> int:
+    """One of 300 sizes: equal parts of objects are held once, so claims that are alike are cheap."""
+    return n % 300 + 1
+
+
+def _applied(n: int) -> str:
+    """What ``kubectl apply`` writes to a claim."""
+    spec = {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS, "volumeMode": "Filesystem"}
+    meta = {"name": claim_name(n), "namespace": team(n), "labels": {"app": f"app-{n}"}}
+    return json.dumps({"kind": "PersistentVolumeClaim", "metadata": meta, "spec": spec})
+
+
 def claim(n: int, nodes: int) -> Json:
     """Bound, when a pod was scheduled."""
     annotations = {
@@ -180,8 +193,9 @@ def claim(n: int, nodes: int) -> Json:
         "pv.kubernetes.io/bound-by-controller": "yes",
         "volume.kubernetes.io/storage-provisioner": EBS_DRIVER,
         PINNED_ZONE: f"{ZONES[n % len(ZONES)]}/{_uid(n)}",
+        "kubectl.kubernetes.io/last-applied-configuration": _applied(n),
     }
-    size = {"storage": "10Gi"}
+    size = {"storage": f"{size_gib(n)}Gi"}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
@@ -233,7 +247,7 @@ def persistent_volume(n: int) -> Json:
         ),
         "spec": {
             "accessModes": ["ReadWriteOnce"],
-            "capacity": {"storage": "10Gi"},
+            "capacity": {"storage": f"{size_gib(n)}Gi"},
             "claimRef": {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",

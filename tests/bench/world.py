@@ -180,20 +180,25 @@ async def world_in(
 
 
 async def own_account(plane: ControlPlane) -> Path:
-    """An administrator's kubeconfig, whom the audit log tells from all others."""
-    name, rights = "ebs-bench", "rbac.authorization.k8s.io"
+    """A kubeconfig of the product's account, with all rights; the audit log and webhooks know it.
+
+    The webhook is not asked about what that account creates.
+    """
+    namespace, name = "ebs-provisioner", "ebs-provisioner-controller"
+    rights = "rbac.authorization.k8s.io"
+    await plane.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     await plane.api.create(
-        "/api/v1/namespaces/kube-system/serviceaccounts", {"metadata": {"name": name}}
+        f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
     )
     await plane.api.create(
         f"/apis/{rights}/v1/clusterrolebindings",
         {
             "metadata": {"name": name},
             "roleRef": {"apiGroup": rights, "kind": "ClusterRole", "name": "cluster-admin"},
-            "subjects": [{"kind": "ServiceAccount", "namespace": "kube-system", "name": name}],
+            "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": name}],
         },
     )
-    return plane.kubeconfig_for(await plane.service_account_token("kube-system", name))
+    return plane.kubeconfig_for(await plane.service_account_token(namespace, name))
 
 
 async def start_api_server(plane: ControlPlane) -> None:
