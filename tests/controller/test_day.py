@@ -15,9 +15,10 @@ VOLUMES, HOURS = 300, 4
 _TIMEOUT_S = 300.0
 
 
-def lived() -> Found:
+def lived(volumes: int = VOLUMES, hours: int = HOURS, troubles: str = "day") -> Found:
     """In a process of its own: its clocks are the day's."""
-    command = [sys.executable, "-m", "tests.day", f"--volumes={VOLUMES}", f"--hours={HOURS}"]
+    command = [sys.executable, "-m", "tests.day", f"--volumes={volumes}", f"--hours={hours}"]
+    command += [f"--troubles={troubles}"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=_TIMEOUT_S, check=False)
     assert run.returncode == 0, run.stderr.decode()
     found: Found = json.loads(run.stdout)
@@ -36,3 +37,14 @@ def test_a_day_of_troubles_loses_doubles_and_leaks_nothing_and_ends_as_it_began(
     assert sum(found["relists"].values()) >= 5
     unheard = ("CreateVolume lost", "CreateVolume hung", "AttachVolume lost", "DeleteVolume lost")
     assert any(each in found["failed"] for each in unheard)
+
+
+def test_a_leader_that_is_left_alone_for_two_days_holds_nothing_of_what_has_gone() -> None:
+    found = lived(volumes=100, hours=48, troubles="none")
+
+    then, last = found["hours"][11], found["hours"][-1]
+    assert report.missed(found) == []
+    assert found["leaders"] == 1
+    assert found["ended"] > 200
+    # What it holds of 190 claims that were made and deleted in between.
+    assert last["held_objects"] <= then["held_objects"]

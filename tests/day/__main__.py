@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--volumes", type=int, default=10_000)
     parser.add_argument("--hours", type=float, default=24.0)
-    parser.add_argument("--stretch", action="store_true", help="one trouble of each kind")
+    parser.add_argument("--troubles", default="day", help="day, none, or one of each")
     parser.add_argument("--partial", type=Path, help="what there is after each hour, as JSON")
     parser.add_argument("--profile", type=Path, help="where to write what took the CPU")
     given = parser.parse_args()
@@ -43,7 +43,7 @@ def main() -> None:
     profile = cProfile.Profile()
     if given.profile:
         profile.enable()
-    result = story.live(given.volumes, given.hours, tell, stretch=given.stretch)
+    result = story.live(given.volumes, given.hours, tell, troubles=story.TROUBLES[given.troubles])
     if given.profile:
         profile.disable()
         with given.profile.open("w") as out:

@@ -78,11 +78,12 @@ DAY = (
     Trouble("leader killed", 16 / 24, after_s=_BROWN_OUT_S / 2),
     Trouble("API server restarted", 20 / 24, _RESTART_S),
 )
-STRETCH = (
+_STRETCH = (
     Trouble("EC2 slow and failing", 0.25, _BROWN_OUT_S, weather=_SLOW),
     Trouble("API server away", 0.5, _OUTAGE_S),
     Trouble("leader killed", 0.75),
 )
+TROUBLES = {"day": DAY, "one of each": _STRETCH, "none": ()}
 
 
 @dataclass(slots=True)
@@ -444,7 +445,9 @@ def _spread(took_s: list[float]) -> tuple[int, float, float]:
     return len(ordered), median(ordered), ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
 
 
-def live(volumes: int, hours: float, tell: Tell, *, stretch: bool = False) -> dict[str, Any]:
+def live(
+    volumes: int, hours: float, tell: Tell, *, troubles: tuple[Trouble, ...] = DAY
+) -> dict[str, Any]:
     """A day of a cluster with so many volumes, as plain data; ``tell`` hears of it each hour."""
     random.seed(3)
     nodes = max(len(ZONES) * 2, volumes // 10 // len(ZONES) * len(ZONES))
@@ -453,7 +456,7 @@ def live(volumes: int, hours: float, tell: Tell, *, stretch: bool = False) -> di
     asyncio.set_event_loop(loop)
 
     async def day() -> Result:
-        return await Day(loop, there, hours, STRETCH if stretch else DAY, tell).run()
+        return await Day(loop, there, hours, troubles, tell).run()
 
     try:
         return asdict(loop.run_until_complete(day()))
