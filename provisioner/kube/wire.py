@@ -27,6 +27,7 @@ from provisioner.model.persistent_volume import CsiSource
 MAX_LINE_BYTES = 32 * 2**20
 _SLICE = 100  # objects that are decoded before others may go on: up to 7 ms
 _LONGEST = 1024  # bytes; long values are hardly ever equal
+_LONGEST_COMMON = 63  # characters: no value of a label has more
 _encode = msgspec.json.Encoder().encode
 # Fields that tell an object from all others of its kind.
 _OWN = frozenset(
@@ -360,7 +361,7 @@ def _value(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
 
 
 def _common(key: str, value: Any) -> Any:
-    if type(value) is not str:
+    if type(value) is not str or len(value) > _LONGEST_COMMON:
         return value
     if key == VOLUME_ID:
         return sys.intern(value)

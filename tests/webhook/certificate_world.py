@@ -192,12 +192,12 @@ class Edge:
             raise KubeError(Reason.OBJECT_NOT_FOUND, f"there is no {key}")
         return wire.decode_object(resource, msgspec.json.encode(found))
 
-    async def list(self, resource: Any, *, keep: Any, **_: Any) -> wire.Listing[Any]:
+    async def list(self, resource: Any, *, keep: Any, trim: Any, **_: Any) -> wire.Listing[Any]:
         await self._pass()
         items = [
             obj for (plural, _), obj in self.world.objects.items() if plural == resource.plural
         ]
-        reader = wire.PageReader(resource, keep)
+        reader = wire.PageReader(resource, keep, trim)
         metadata = {"resourceVersion": str(self.world.version)}
         reader.read(msgspec.json.encode({"metadata": metadata, "items": items}))
         return reader.listing()

@@ -60,8 +60,8 @@ class Kube:
         if not unseen:
             self._tell(plural, "DELETED", obj)
 
-    async def list(self, resource: Any, *, keep: Any, **_: Any) -> wire.Listing[Any]:
-        reader = wire.PageReader(resource, keep)
+    async def list(self, resource: Any, *, keep: Any, trim: Any, **_: Any) -> wire.Listing[Any]:
+        reader = wire.PageReader(resource, keep, trim)
         items = [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
         reader.read(
             msgspec.json.encode(

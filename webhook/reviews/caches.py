@@ -28,6 +28,7 @@ from provisioner.kube.resources import (
     VOLUME_MOVES,
     Projection,
     Resource,
+    whole,
 )
 from provisioner.metrics import SharedMetrics
 from provisioner.model.claim import Claim
@@ -78,14 +79,18 @@ class Kept(KubeObject, Generic[V], frozen=True, gc=False, kw_only=True):
         return cast("_Meta", self.metadata).key
 
 
-def claims() -> Projection[Kept[ClaimView]]:
+def claims(driver: str) -> Projection[Kept[ClaimView]]:
     """Every claim."""
-    return _projection(CLAIMS, claim_view)
+    return _projection(CLAIMS, claim_view, lambda claim: claim.as_cached(driver))
 
 
 def volumes(driver: str) -> Projection[Kept[VolumeView]]:
     """The persistent volumes on EBS, nothing of others."""
-    return _projection(PLACED_VOLUMES, lambda volume: volume_view(volume, driver))
+    return _projection(
+        PLACED_VOLUMES,
+        lambda volume: volume_view(volume, driver),
+        lambda volume: volume.as_cached(driver),
+    )
 
 
 def classes(driver: str) -> Projection[Kept[ClassView]]:
@@ -209,7 +214,11 @@ def _zone_of_node(labels: Mapping[str, str]) -> str | None:
     return told.pop() if len(told) == 1 else None
 
 
-def _projection(resource: Resource[Any], view_of: Callable[[Any], V | None]) -> Projection[Kept[V]]:
+def _projection(
+    resource: Resource[Any],
+    view_of: Callable[[Any], V | None],
+    trim: Callable[[Any], Any] = whole,
+) -> Projection[Kept[V]]:
     def keep(obj: KubeObject) -> Kept[V] | None:
         view = view_of(obj)
         if view is None:
@@ -217,7 +226,7 @@ def _projection(resource: Resource[Any], view_of: Callable[[Any], V | None]) -> 
         small = _Meta(obj.key, obj.metadata.resource_version)
         return Kept(metadata=cast("ObjectMeta", small), view=view)
 
-    return Projection(resource, keep)
+    return Projection(resource, keep, trim)
 
 
 class HeldClaims:
@@ -283,7 +292,7 @@ class Caches:
     ) -> None:
         self.held = HeldClaims(client, metrics)
         self._follows_moves = follows_moves
-        self._claims = Informer(client, claims(), metrics)
+        self._claims = Informer(client, claims(driver), metrics)
         by_volume = {"volume": lambda kept: (kept.view.volume_id,)}
         self._volumes: Informer[Kept[VolumeView]] = Informer(
             client, volumes(driver), metrics, indexers=by_volume
