@@ -17,6 +17,7 @@ from provisioner.controller.shared import caches as caches_module
 from provisioner.controller.shared.caches import CLAIMS_BY, Caches
 from provisioner.kube import resources
 from provisioner.kube.client import KubeClient
+from provisioner.kube.informer import Informer
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
 from provisioner.kube.store import SLICE, Store
 from provisioner.kube.wire import Listing, PageReader
@@ -257,7 +258,8 @@ def of_sizes(count: int, sizes: int, strange: str) -> tuple[bytes, bytes]:
             for each in (claim, volume):
                 each["metadata"]["annotations"][strange] = f"{n} of a tool that applies manifests"
     at = {"resourceVersion": "9"}
-    return tuple(json.dumps({"metadata": at, "items": each}).encode() for each in (claims, volumes))
+    first, second = ({"metadata": at, "items": each} for each in (claims, volumes))
+    return json.dumps(first).encode(), json.dumps(second).encode()
 
 
 def bytes_kept(lists: tuple[bytes, bytes]) -> int:
@@ -271,7 +273,8 @@ def bytes_kept_once(lists: tuple[bytes, bytes]) -> int:
     tracemalloc.start()
     try:
         caches = Caches(cast("KubeClient", None), Metrics(), DRIVER)
-        for into, page in zip((caches.claims, caches.persistent_volumes), lists, strict=True):
+        both: tuple[Informer[Any], Informer[Any]] = caches.claims, caches.persistent_volumes
+        for into, page in zip(both, lists, strict=True):
             reader = PageReader(into.resource, into._kept, into._trim)
             reader.read(page)
             into._store.replace(reader.listing())
