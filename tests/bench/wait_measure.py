@@ -19,9 +19,11 @@ from tests.bench.hands import BenchError, Eye, Hands
 from tests.bench.phases import ATTACHMENTS, CLAIMS, VOLUMES
 from tests.bench.wait_numbers import Call, Wait, wait_of
 from tests.bench.webhook_numbers import percentile
-from tests.bench.world import OURS, ZONES, World, world
+from tests.bench.world import NULL, OURS, ZONES, World, world
 
-ROUNDS = {1: 20, 60: 5}
+# Claims at once, in how many rounds, by whom: what the null controller takes over EC2's time is the
+# API server's and this machine's.
+ROUNDS = ((1, 20, OURS), (60, 5, OURS), (60, 5, NULL))
 NODES_A_ZONE = 2
 MEDIAN_S, P99_S = 0.4, 0.8
 _PATIENCE_S = 60.0
@@ -37,6 +39,7 @@ class Waits:
 
     count: int
     rounds: int
+    who: str = OURS.name
     by_phase: dict[str, list[Wait]] = field(default_factory=dict)
     looks_a_second: int = 0
 
@@ -66,14 +69,14 @@ class _Volumes(msgspec.Struct):
 async def measure(parent: Path, binaries: Path) -> list[Waits]:
     """All rounds, each in a world of its own by the number of claims."""
     done = []
-    for count, rounds in ROUNDS.items():
+    for count, rounds, who in ROUNDS:
         async with world(
             parent, binaries, instances=NODES_A_ZONE * len(ZONES), throttle="none"
         ) as made:
-            await made.start(OURS)
+            await made.start(who)
             made.ec2.control(log=True)
             await phases.make_class(made)
-            waits = Waits(count, rounds)
+            waits = Waits(count, rounds, who.name)
             for _ in range(rounds):
                 await _round(made, waits)
             done.append(waits)
@@ -206,7 +209,7 @@ def markdown(found: Iterable[Waits]) -> str:
         "call that asks for it, DescribeInstances before an attachment, and until it has come "
         "about; no look. "
         + " ".join(
-            f"{each.count} at once, {each.rounds} rounds: {each.looks_a_second} looks at volumes "
+            f"{each.count} at once, {each.who}, {each.rounds} rounds: {each.looks_a_second} looks at volumes "
             "in the busiest second."
             for each in found
         )
@@ -221,7 +224,7 @@ def _rows(waits: Waits) -> Iterable[list[str]]:
             for part in ("before", "unseen", "after")
         )
         yield [
-            str(waits.count),
+            f"{waits.count}, {waits.who}",
             phase,
             f"{_median([each.own for each in some])} s",
             *(f"{each:.2f}" for each in (percentile(over, 0.5), percentile(over, 0.99), max(over))),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import subprocess
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,11 +30,19 @@ built = pytest.mark.skipif(
 """Of tests that need Helm: building it takes longer than a test may."""
 
 
+@cache
+def _home() -> str:
+    """An empty folder: Helm keeps what an API server serves in its home."""
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
 def helm(*arguments: str, text: str = "") -> tuple[int, str, str]:
     """Run Helm with ``text`` on its standard input; its exit code, output and errors."""
     program = ensure_binaries(programs=CHART) / "helm"
     # Nothing of the user's: no kubeconfig, no repositories, no plugins.
-    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "KUBECONFIG": "/dev/null"}
+    environment = {"PATH": os.environ["PATH"], "HOME": _home(), "KUBECONFIG": "/dev/null"}
     run = subprocess.run(
         [str(program), *arguments],
         input=text,

@@ -206,7 +206,7 @@ async def test_rights_are_those_of_the_role_that_is_tried(cluster: Cluster):
     assert "assumed-role/doctor" in of_role["iam-CreateVolume"]["proof"]
     assert of_role["iam-DescribeVolumes"]["verdict"] == "ok"
     assert of_caller["iam-CreateVolume"]["verdict"] == "unknown"
-    assert of_nobody["iam"]["verdict"] == "unknown"
+    assert of_nobody["iam"]["verdict"] == "failed"
     assert "AccessDenied" in of_nobody["iam"]["proof"]
 
 

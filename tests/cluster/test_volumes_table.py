@@ -197,7 +197,7 @@ async def test_the_budget_and_the_volumes_as_json(
     assert (found["volume_id"], found["modifications_left"]) == (volume_id, 3)
     assert budget[0] == 0
     assert f"{volume_id}   3 of 4" in budget[1][1]
-    assert "23h" in budget[1][1]
+    assert "   1d   " in budget[1][1]
     assert both[0] == 2
 
 

@@ -109,11 +109,13 @@ async def test_a_program_that_ends_by_itself_is_told_with_its_last_words(world: 
     assert world.lost == ["ill ended with exit status 3; the end of its log:\n  my last words"]
 
 
-async def test_a_program_that_is_not_there_is_a_failure_that_says_so(world: World) -> None:
+async def test_a_program_that_is_not_there_is_a_failure_that_says_so(
+    world: World, tmp_path: Path
+) -> None:
     world.log("nothing")
 
     with pytest.raises(SandboxError, match=r"nothing cannot be started on a node: .*No such file"):
-        await world.start("nothing", "/nonexistent")
+        await world.start("nothing", str(tmp_path / "nothing"))
 
 
 async def test_a_command_that_takes_too_long_is_ended_and_named(world: World) -> None:

@@ -114,9 +114,8 @@ PERSISTENT_VOLUMES_BY: Mapping[str, Indexer[PersistentVolume]] = {
 log = structlog.get_logger(__name__)
 
 
-def _asked(resource: Resource[T], driver: str) -> Projection[T]:
-    """Claims or persistent volumes without the annotations that nobody asks for."""
-    return Projection(resource, whole, lambda obj: obj.as_cached(driver))
+def _asked(obj: Claim | PersistentVolume, *, driver: str) -> Claim | PersistentVolume:
+    return obj.as_cached(driver)
 
 
 class Caches:
@@ -140,7 +139,9 @@ class Caches:
     ) -> None:
         self._client = client
         self._driver = driver
-        claims, volumes = _asked(CLAIMS, driver), _asked(PERSISTENT_VOLUMES, driver)
+        trim = functools.partial(_asked, driver=driver)
+        claims: Projection[Claim] = Projection(CLAIMS, whole, trim)
+        volumes: Projection[PersistentVolume] = Projection(PERSISTENT_VOLUMES, whole, trim)
         self.claims = Informer(client, claims, metrics, indexers=CLAIMS_BY)
         self.persistent_volumes = Informer(client, volumes, metrics, indexers=PERSISTENT_VOLUMES_BY)
         self.attachments: Informer[Attachment] = Informer(

@@ -107,7 +107,7 @@ async def wrong_affinity(place: Place) -> AsyncIterator[str]:
         f"finalizer {HOLD} keeps it",
         "is available",
         f"the owner of {HOLD}",
-        "kubectl patch",
+        "patch volumeattachment",
         "makes a new one",
     ),
 )
