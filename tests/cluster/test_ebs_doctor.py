@@ -173,7 +173,7 @@ async def test_what_is_broken_is_named_each_by_its_check(cluster: Cluster):
         *("webhook-reachable", "webhook-ca", "kms-doctor-key"),
     }
     assert {each for each, check in found.items() if check["verdict"] == "warning"} == {
-        *("default-class", "hop-limit", "webhook-failure-policy"),
+        *("default-class", "hop-limit", "webhook-failure-policy", "volume-tags"),
     }
     assert "vol-0123456789abcdef0" in found["volumes-exist"]["proof"]
     assert "default/doctor" in found["claims-of-no-class"]["proof"]
