@@ -26,7 +26,7 @@ from tests.cluster.together import Together
 from tests.image import checkout
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-together = Together("real_stories", within_s=400.0)
+together = Together("real_stories", within_s=540.0)
 
 PYTHON = "/usr/bin/python3"
 MOVE_S = 150.0
@@ -338,8 +338,11 @@ open("/dev/termination-log", "w").write("wrote")
 
 
 async def _wrote(place: Place, name: str) -> None:
-    """See an intruder write and go: which of two gets the volume first is a race."""
-    assert await real_pods.end_of(place, name, real_pods.LATE_POD_S) == "wrote"
+    """See an intruder write and go: which of two gets the volume first is a race.
+
+    One waits for a look of its kubelet, and then the other one for a look of its own.
+    """
+    assert await real_pods.end_of(place, name, 1.5 * real_pods.LATE_POD_S) == "wrote"
     await real_pods.gone(place, name)
 
 
