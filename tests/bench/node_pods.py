@@ -1,6 +1,7 @@
 """Pods on a real kubelet whose volumes are new, and others whose volumes exist: one after another."""
 
 import asyncio
+import tempfile
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -62,13 +63,16 @@ async def measure(folder: Path) -> tuple[Pods, ...]:
 async def one_real_node(
     folder: Path, *, latency: str
 ) -> AsyncIterator[tuple[Sandbox, Hands, RealNode]]:
-    """A sandbox with one node, which is real, and a class that waits for the first pod."""
+    """A sandbox with one node, which is real, and a class that waits for the first pod.
+
+    In a new folder below ``folder``, which may be another sandbox's.
+    """
     started = Sandbox.start(
         nodes=0,
         zones=1,
         latency=latency,
         throttle="none",
-        folder=folder,
+        folder=Path(tempfile.mkdtemp(dir=folder)),
         snapshots=False,
         real_nodes=1,
     )
