@@ -67,6 +67,11 @@ class Resource(Generic[T]):
         return "/".join(parts)
 
 
+def whole(obj: T) -> T | None:
+    """Keep all of a decoded object."""
+    return obj
+
+
 @dataclass(frozen=True, slots=True)
 class Projection(Generic[T]):
     """One kind, of whose objects a cache keeps less than they are decoded into.
@@ -81,7 +86,7 @@ class Projection(Generic[T]):
 
     resource: Resource[Any]
     keep: Callable[[Any], T | None]
-    trim: Callable[[Any], Any] = lambda obj: obj
+    trim: Callable[[Any], Any] = whole
 
 
 CLAIMS = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", Claim)
@@ -148,11 +153,6 @@ ACCESS_REVIEWS = Resource(
     "SelfSubjectAccessReview",
     AccessReview,
 )
-
-
-def whole(obj: T) -> T | None:
-    """Keep all of a decoded object."""
-    return obj
 
 
 def key_of(obj: UnlabelledObject) -> str:

@@ -109,14 +109,19 @@ def test_iops_for_each_gib_are_kept_in_tags_once_the_volume_has_them_and_followe
     assert world.claim.current_attributes_class_name == "gold"
 
 
+async def capped_by_its_size(world: World) -> None:
+    """A volume of 10 GiB whose class asks for 12,000 IOPS: it gets 5,000."""
+    world.put("claim", claim_json(mode="Block"))
+    world.attributes_class("gold", iops="12000")
+    world.ask(attributes="gold")
+    await world.run(1000)
+
+
 def test_iops_that_the_size_did_not_allow_come_when_the_volume_grows(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async def story(world: World) -> None:
-        world.put("claim", claim_json(mode="Block"))
-        world.attributes_class("gold", iops="12000")
-        world.ask(attributes="gold")
-        await world.run(1000)
+        await capped_by_its_size(world)
         await world.restart()
         await world.run(3600)
         world.ask("20Gi")
@@ -139,10 +144,7 @@ def test_iops_that_ec2_has_refused_once_come_when_the_volume_grows_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async def story(world: World) -> None:
-        world.put("claim", claim_json(mode="Block"))
-        world.attributes_class("gold", iops="12000")
-        world.ask(attributes="gold")
-        await world.run(1000)
+        await capped_by_its_size(world)
         world.cloud.refuses = lambda request: (
             refusal(Reason.QUOTA_EXCEEDED, "no IOPS are left") if request.iops else None
         )
@@ -168,10 +170,7 @@ def test_a_size_that_goes_without_its_iops_is_told_as_what_was_requested(
     ends: str, monkeypatch: pytest.MonkeyPatch
 ):
     async def story(world: World) -> None:
-        world.put("claim", claim_json(mode="Block"))
-        world.attributes_class("gold", iops="12000")
-        world.ask(attributes="gold")
-        await world.run(1000)
+        await capped_by_its_size(world)
 
         def refused(request: ModifyRequest) -> Ec2Error | None:
             world.cloud.loses = int(ends == "lost reply")

@@ -127,15 +127,21 @@ def test_a_content_copied_from_another_cluster_goes_without_the_snapshot_of_that
     in_world(story)
 
 
+async def kept_by_ec2(world: World, reason: Reason) -> str:
+    """The content of a ready snapshot that EC2 does not delete."""
+    world.begin()
+    name = world.ask()
+    await world.until(lambda: world.is_ready(name))
+    world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
+        reason, "EC2 keeps it", action="DeleteSnapshot", retry_after_s=60.0
+    )
+    return name
+
+
 @pytest.mark.parametrize("reason", [Reason.SNAPSHOT_LOCKED, Reason.SNAPSHOT_IN_USE])
 def test_a_snapshot_that_is_kept_for_long_is_tried_less_and_less_often(reason: Reason):
     async def story(world: World) -> None:
-        world.begin()
-        name = world.ask()
-        await world.until(lambda: world.is_ready(name))
-        world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
-            reason, "EC2 keeps it", action="DeleteSnapshot", retry_after_s=60.0
-        )
+        name = await kept_by_ec2(world, reason)
         world.delete()
         await asyncio.sleep(24 * 3600)
 
@@ -156,12 +162,7 @@ def test_a_snapshot_that_is_kept_for_long_is_tried_less_and_less_often(reason: R
 
 def test_a_snapshot_that_is_kept_by_ec2_is_let_go_at_once_with_the_policy_retain():
     async def story(world: World) -> None:
-        world.begin()
-        name = world.ask()
-        await world.until(lambda: world.is_ready(name))
-        world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
-            Reason.SNAPSHOT_LOCKED, "EC2 keeps it", action="DeleteSnapshot", retry_after_s=60.0
-        )
+        name = await kept_by_ec2(world, Reason.SNAPSHOT_LOCKED)
         world.delete()
         await asyncio.sleep(4 * 3600)
         key = f"volumesnapshotcontents {name}"
@@ -181,12 +182,7 @@ def test_why_ec2_keeps_a_snapshot_is_always_told_by_an_event_that_still_exists(
     """An Event lives for an hour."""
 
     async def story(world: World) -> None:
-        world.begin()
-        name = world.ask()
-        await world.until(lambda: world.is_ready(name))
-        world.ec2.refuses["DeleteSnapshot"] = Ec2Error(
-            Reason.SNAPSHOT_LOCKED, "EC2 keeps it", action="DeleteSnapshot", retry_after_s=60.0
-        )
+        await kept_by_ec2(world, Reason.SNAPSHOT_LOCKED)
         record, times = world.events.record, [world.clock()]
 
         def recorded(regarding: Any, **given: Any) -> None:

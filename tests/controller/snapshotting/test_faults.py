@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from provisioner.model.errors import Ec2Error, Reason
+from provisioner.model.volume_snapshot import VolumeSnapshotContent
 from tests.builders import VOLUME
 from tests.controller.snapshot_world import World, in_world, take_like_stock
 
@@ -148,13 +149,8 @@ def test_a_content_that_is_created_again_gets_the_first_snapshot(*, is_ready: bo
         if is_ready:
             await world.until(lambda: world.is_ready(name))
         as_snapshot_controller_reports(world, is_ready=is_ready)
-        lost = remove_by_force(world, name)
-        await asyncio.sleep(30)
-        world.kube.put(f"volumesnapshotcontents {name}", again(lost, world))
-        await world.until(lambda: world.is_ready(name))
+        content = await created_again(world, name, after_s=30)
 
-        content = world.content(name)
-        assert content is not None
         assert list(world.ec2.taken) == [content.snapshot_id]
         assert len(world.ec2.actions("FindSnapshots")) == 1
 
@@ -168,13 +164,8 @@ def test_a_content_that_is_created_again_at_once_gets_the_first_snapshot_though_
         name = world.ask()
         await world.until(lambda: (c := world.content(name)) and c.snapshot_id)
         as_snapshot_controller_reports(world, is_ready=False)
-        lost = remove_by_force(world, name)
-        await asyncio.sleep(2)
-        world.kube.put(f"volumesnapshotcontents {name}", again(lost, world))
-        await world.until(lambda: world.is_ready(name))
+        content = await created_again(world, name, after_s=2)
 
-        content = world.content(name)
-        assert content is not None
         assert list(world.ec2.taken) == [content.snapshot_id]
 
     in_world(story)
@@ -185,6 +176,17 @@ def as_snapshot_controller_reports(world: World, *, is_ready: bool) -> None:
     owner = deepcopy(world.kube.objects[key])
     owner["status"] |= {"creationTime": "2026-11-21T10:00:00Z", "readyToUse": is_ready}
     world.kube.put(key, owner)
+
+
+async def created_again(world: World, name: str, *, after_s: float) -> VolumeSnapshotContent:
+    """A content once its snapshot is ready again, after somebody has removed it by force."""
+    lost = remove_by_force(world, name)
+    await asyncio.sleep(after_s)
+    world.kube.put(f"volumesnapshotcontents {name}", again(lost, world))
+    await world.until(lambda: world.is_ready(name))
+    content = world.content(name)
+    assert content is not None
+    return content
 
 
 def remove_by_force(world: World, name: str) -> dict[str, Any]:
