@@ -22,6 +22,7 @@ Json = dict[str, Any]
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 CHART_FOLDER = MANIFESTS / "chart"
 NAMESPACE = "ebs-provisioner"
+BIG = {"nodeSelector": {"size": "big"}}
 
 built = pytest.mark.skipif(
     find_binaries(programs=CHART) is None,
@@ -113,3 +114,14 @@ def merged(*layers: Json) -> Json:
             both = isinstance(value, dict) and isinstance(result.get(key), dict)
             result[key] = merged(result[key], value) if both else value
     return result
+
+
+def required(key: str, operator: str, *values: str) -> Json:
+    """An affinity to nodes by one label."""
+    return of_terms([{"key": key, "operator": operator, "values": [*values]}])
+
+
+def of_terms(*terms: list[Json]) -> Json:
+    """An affinity to nodes that meet all expressions of one of these terms."""
+    asked = {"nodeSelectorTerms": [{"matchExpressions": each} for each in terms]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": asked}}

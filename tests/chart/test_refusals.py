@@ -9,31 +9,19 @@ import yaml
 from provisioner.cli import commands, controller
 from provisioner.node.commands import node
 from tests.chart.helm import (
+    BIG,
     CHART_FOLDER,
     built,
-    merged,
-    one,
+    of_terms,
     refusal,
     rendered,
+    required,
 )
 from webhook.cli import commands as webhook_commands
 from webhook.cli import serve
 
 Json = dict[str, Any]
 pytestmark = built
-
-BIG = {"nodeSelector": {"size": "big"}}
-
-
-def required(key: str, operator: str, *values: str) -> Json:
-    """An affinity to nodes by one label."""
-    return of_terms([{"key": key, "operator": operator, "values": [*values]}])
-
-
-def of_terms(*terms: list[Json]) -> Json:
-    """An affinity to nodes that meet all expressions of one of these terms."""
-    asked = {"nodeSelectorTerms": [{"matchExpressions": each} for each in terms]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": asked}}
 
 
 CASES: dict[str, tuple[Json, str]] = {
@@ -467,65 +455,6 @@ def test_a_null_for_what_the_chart_cannot_do_without_is_named():
     assert "nil pointer" not in said
 
 
-def test_numbers_in_tags_are_written_as_they_were():
-    tags = {"account": 111122223333, "cost-center": 1234567, "share": 0.5, "kept": True}
-
-    objects = rendered({"controller": {"extraVolumeTags": tags}})
-
-    options = one(objects, "ConfigMap", "ebs-provisioner-controller")["data"]
-    assert options["EBS_PROVISIONER_CONTROLLER_EXTRA_TAGS"] == (
-        "account=111122223333,cost-center=1234567,kept=true,share=0.5"
-    )
-
-
-def test_names_that_yaml_reads_as_numbers_stay_names():
-    account = {"serviceAccount": {"name": "789"}}
-    values = {
-        "controller": {**account, "enableMetrics": True, "leaderElectionNamespace": "12"},
-        "node": {**account, "namespaceOverride": "456", "kubeletPath": "/a, b: {c}"},
-        "webhook": {"serviceAccount": {"name": "790"}, "enabled": True},
-        "awsAccessSecret": {"name": "77", "keyId": "1", "accessKey": "2"},
-        "storageClasses": [{"name": "1"}],
-    }
-
-    objects = rendered(values, namespace="123", kinds=("monitoring.coreos.com/v1/ServiceMonitor",))
-
-    assert {each["metadata"].get("namespace", "") for each in objects} >= {"123", "456", "12"}
-    assert no_text(objects, "name", "namespace", "serviceAccountName", "key", "path") == []
-    assert "/a, b: {c}" in repr(one(objects, "DaemonSet", "ebs-provisioner-node"))
-
-
-def no_text(value: Any, *keys: str) -> list[Any]:
-    """What these keys hold anywhere and is no text."""
-    if isinstance(value, list):
-        return [found for each in value for found in no_text(each, *keys)]
-    if not isinstance(value, dict):
-        return []
-    own = [value[key] for key in keys if not isinstance(value.get(key, ""), str)]
-    return own + [found for each in value.values() for found in no_text(each, *keys)]
-
-
-def test_a_pods_own_label_is_put_over_that_of_all():
-    labels = {"customLabels": {"team": "a"}, "node": {"podLabels": {"team": "b"}}}
-
-    pods = one(rendered(labels), "DaemonSet", "ebs-provisioner-node")["spec"]["template"]
-
-    assert pods["metadata"]["labels"]["team"] == "b"
-
-
-def test_helms_test_uses_a_class_that_leaves_no_volume():
-    kept = {"name": "kept", "reclaimPolicy": "Retain"}
-
-    def used(*classes: Json) -> str | None:
-        objects = rendered({"storageClasses": [*classes]})
-        claim = one(objects, "PersistentVolumeClaim", "ebs-provisioner-test")
-        found: str | None = claim["spec"].get("storageClassName")
-        return found
-
-    assert used(kept, {"name": "fast"}) == "fast"
-    assert used(kept) is None
-
-
 def test_accounts_of_one_name_in_namespaces_of_their_own_are_accepted():
     named = {"serviceAccount": {"name": "storage"}}
 
@@ -540,119 +469,11 @@ def test_all_that_is_wrong_is_said_at_once():
     assert said.count("\n- ") == 3
 
 
-def test_a_group_says_what_it_has_and_is_not_merged_into_another():
-    groups = {"big": {**BIG, "volumeAttachLimit": 100}, "small": {"nodeSelector": {"size": "s"}}}
-
-    objects = rendered({"node": {"volumeAttachLimit": 20}, "additionalDaemonSets": groups})
-
-    limits = {
-        each["metadata"]["name"]: each["data"]["EBS_PROVISIONER_NODE_VOLUME_ATTACH_LIMIT"]
-        for each in objects
-        if each["kind"] == "ConfigMap" and "node" in each["metadata"]["name"]
-    }
-    assert limits == {
-        "ebs-provisioner-node": "20",
-        "ebs-provisioner-node-big": "100",
-        "ebs-provisioner-node-small": "20",
-    }
-    for name in limits:
-        pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
-        [source] = pods["containers"][0]["envFrom"]
-        assert source == {"configMapRef": {"name": name}}
-        assert pods["serviceAccountName"] == "ebs-provisioner-node"
-
-
-def expressions(objects: list[Json], name: str) -> list[Json]:
-    """By which a DaemonSet chooses nodes."""
-    pods = one(objects, "DaemonSet", name)["spec"]["template"]["spec"]
-    asked = pods["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    [term] = asked["nodeSelectorTerms"]
-    found: list[Json] = term["matchExpressions"]
-    return found
-
-
-@pytest.mark.parametrize("selector", [{}, {"arch": "arm64"}], ids=["all", "some"])
-def test_the_nodes_of_groups_are_left_to_them(selector: Json):
-    values = {"node": {"nodeSelector": selector}, "additionalDaemonSets": {"big": BIG}}
-
-    objects = rendered(values)
-
-    apart = {"key": "size", "operator": "NotIn", "values": ["big"]}
-    assert expressions(objects, "ebs-provisioner-node")[-1] == apart
-    assert apart not in expressions(objects, "ebs-provisioner-node-big")
-
-
-@pytest.mark.parametrize("created", [True, False], ids=["created", "left"])
-def test_a_namespace_is_kept_when_helm_no_longer_renders_it(*, created: bool):
-    """It may hold what others have put there since; Helm would delete all of it."""
-    values = {
-        "node": {"createNamespace": created},
-        "webhook": {
-            "enabled": True,
-            "hostNetwork": True,
-            "namespaceOverride": "" if created else "ebs-webhook",
-        },
-    }
-
-    namespaces = [each["metadata"] for each in rendered(values) if each["kind"] == "Namespace"]
-
-    names = {each["name"] for each in namespaces}
-    assert names == ({"ebs-provisioner-node", "ebs-webhook"} if created else set())
-    for each in namespaces:
-        assert each["annotations"] == {"helm.sh/resource-policy": "keep"}
-
-
-def test_groups_that_share_no_node_are_left_as_they_are():
-    selected = rendered(
-        {"node": {"nodeSelector": {"size": "small"}}, "additionalDaemonSets": {"big": BIG}}
-    )
-    assert [each["key"] for each in expressions(selected, "ebs-provisioner-node")] == [
-        "eks.amazonaws.com/compute-type"
-    ]
-
-    big, others = required("size", "In", "big"), required("size", "NotIn", "big")
-    liked = rendered(
-        {"node": {"affinity": others}, "additionalDaemonSets": {"big": {"affinity": big}}}
-    )
-    assert [each["operator"] for each in expressions(liked, "ebs-provisioner-node")] == ["NotIn"]
-
-
-@pytest.mark.parametrize(
-    ("one_is", "other_is"),
-    [
-        (required("size", "In", "big", "huge"), required("size", "NotIn", "huge", "big", "small")),
-        (required("size", "In", "big"), required("size", "In", "small")),
-        (required("size", "In", "big"), required("size", "DoesNotExist")),
-        (required("size", "Exists"), required("size", "DoesNotExist")),
-    ],
-    ids=["in and not in", "in others", "in and absent", "there and absent"],
-)
-def test_groups_whose_affinities_exclude_each_other_are_accepted(one_is: Json, other_is: Json):
-    for mine, theirs in ((one_is, other_is), (other_is, one_is)):
-        assert rendered(
-            {"node": {"affinity": mine}, "additionalDaemonSets": {"big": {"affinity": theirs}}}
-        )
-
-
 def test_budgets_that_let_one_pod_go_are_accepted():
     for budget in ({"minAvailable": "66%"}, {"minAvailable": 2}, {"maxUnavailable": "1%"}):
         assert rendered({"controller": {"replicaCount": 3, "podDisruptionBudget": budget}})
     off = {"enabled": False, "maxUnavailable": 0}
     assert rendered({"controller": {"podDisruptionBudget": off}})
-
-
-def test_another_strategy_has_no_steps_of_a_rolling_update():
-    objects = rendered(
-        {
-            "controller": {"updateStrategy": {"type": "Recreate"}},
-            "node": {"updateStrategy": {"type": "OnDelete"}},
-        }
-    )
-
-    controllers = one(objects, "Deployment", "ebs-provisioner-controller")["spec"]
-    nodes = one(objects, "DaemonSet", "ebs-provisioner-node")["spec"]
-    assert controllers["strategy"] == {"type": "Recreate"}
-    assert nodes["updateStrategy"] == {"type": "OnDelete"}
 
 
 def test_the_regions_of_every_partition_are_accepted():
@@ -668,45 +489,6 @@ def test_the_regions_of_every_partition_are_accepted():
     assert "eusc-de-east-1" in forms.values()
     for region in forms.values():
         assert rendered({"controller": {"region": region}})
-
-
-def test_no_alert_is_about_a_component_that_is_not_installed():
-    def groups(values: Json) -> set[str]:
-        metrics = {name: {"enableMetrics": True} for name in ("controller", "node", "webhook")}
-        values = merged(metrics, {"prometheusRule": {"enabled": True}}, values)
-        rules = one(rendered(values), "PrometheusRule", "ebs-provisioner")["spec"]["groups"]
-        return {each["name"].removeprefix("ebs-provisioner-") for each in rules}
-
-    names = {"stock-names", "sidecar-names"}
-    assert groups({}) == {"controller", "node", *names}
-    assert groups({"nodeComponentOnly": True}) == {"node", *names}
-    assert groups({"node": {"enableLinux": False}, "webhook": {"enabled": True}}) == {
-        *("controller", "webhook"),
-        *names,
-    }
-
-
-def test_each_of_several_terms_is_compared():
-    """Nodes that meet any of them are selected."""
-    large = of_terms(
-        [{"key": "size", "operator": "In", "values": ["big"]}],
-        [
-            {"key": "arch", "operator": "Exists"},
-            {"key": "size", "operator": "In", "values": ["huge"]},
-        ],
-    )
-    others = {"affinity": required("size", "NotIn", "big", "huge")}
-
-    assert rendered({"node": others, "additionalDaemonSets": {"large": {"affinity": large}}})
-
-
-def test_the_selectors_of_groups_share_no_pod():
-    objects = rendered({"additionalDaemonSets": {"big": BIG}})
-
-    selectors = [
-        each["spec"]["selector"]["matchLabels"] for each in objects if each["kind"] == "DaemonSet"
-    ]
-    assert len({each["app.kubernetes.io/component"] for each in selectors}) == len(selectors) == 2
 
 
 def test_the_options_that_arguments_are_held_to_are_those_of_the_programs():
@@ -735,21 +517,3 @@ def test_each_option_that_the_chart_sets_has_its_variable():
     for name, (group, command) in programs.items():
         prefix = f"{group.context_settings['auto_envvar_prefix']}_{command.name}".upper()
         assert known["variables"][name] == f"{prefix}_"
-
-
-def test_the_nodes_metadata_are_left_alone_if_only_kubernetes_is_asked():
-    objects = rendered({"node": {"metadataSources": "kubernetes"}})
-
-    options = one(objects, "ConfigMap", "ebs-provisioner-node")["data"]
-    assert options["AWS_EC2_METADATA_DISABLED"] == "true"
-
-
-def test_the_period_is_left_to_kubernetes_that_know_it():
-    def period(version: str, wanted: int = -1) -> int | None:
-        values = {"nodeAllocatableUpdatePeriodSeconds": wanted}
-        driver = one(rendered(values, kubernetes=version), "CSIDriver", "ebs.csi.aws.com")
-        found: int | None = driver["spec"].get("nodeAllocatableUpdatePeriodSeconds")
-        return found
-
-    assert [period("1.33.0"), period("1.34.0"), period("1.36.3")] == [None, 60, 60]
-    assert period("1.36.3", 0) is None

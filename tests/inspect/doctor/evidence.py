@@ -24,6 +24,7 @@ from provisioner.inspect.reading.setup_kind_rules import (
     Workload,
 )
 from provisioner.model.attachment import Attachment
+from provisioner.model.claim import Claim
 from provisioner.model.leadership import lease_names
 from provisioner.model.names import MADE_BY_DRIVER
 from provisioner.model.node import CsiNode
@@ -37,6 +38,9 @@ DRIVER = "ebs.csi.aws.com"
 ZONE = "us-east-1a"
 VOLUME, INSTANCE = "vol-0123456789abcdef0", "i-0123456789abcdef0"
 HOLDER = "ebs-provisioner_controller-0"
+ENCRYPTED = "arn:aws:kms:us-east-1:123456789012:key/1"
+YES = Try("CreateVolume", "a new volume", "DryRunOperation", "")
+NO = Try("CreateVolume", "a new volume", "UnauthorizedOperation", "You are not authorized.")
 
 T = TypeVar("T")
 
@@ -189,3 +193,22 @@ def with_cloud(**changes: Any) -> Evidence:
 
 def checked(seen: Evidence) -> dict[str, Check]:
     return {each.id: each for each in checks_of(seen)}
+
+
+def a_volume(name: str, handle: str) -> PlacedVolume:
+    source = {"driver": DRIVER, "volumeHandle": handle}
+    return read(PlacedVolume, {"metadata": {"name": name}, "spec": {"csi": source}})
+
+
+def plugin(name: str = "ebs-csi-node", ready: int = 1, **pods: Any) -> Workload:
+    document = {
+        "metadata": {"name": name, "namespace": "kube-system"},
+        "spec": {"template": {"spec": pods}},
+        "status": {"desiredNumberScheduled": 2, "numberReady": ready},
+    }
+    return read(Workload, document)
+
+
+def claim(**spec: Any) -> Claim:
+    document = {"metadata": {"name": "data", "namespace": "shop"}, "spec": spec}
+    return read(Claim, document)

@@ -16,8 +16,7 @@ from provisioner.inspect.doctor.evidence_rules import Evidence
 from provisioner.inspect.doctor.gather import Answer, Question
 from provisioner.inspect.doctor.probes import Identity
 from tests.inspect.doctor import evidence as e
-from tests.inspect.doctor.evidence import CLUSTER, DRIVER, with_cloud, with_cluster
-from tests.inspect.doctor.test_checks import a_volume
+from tests.inspect.doctor.evidence import CLUSTER, DRIVER, a_volume, with_cloud, with_cluster
 
 
 async def printed(

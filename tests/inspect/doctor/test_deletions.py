@@ -14,8 +14,7 @@ from provisioner.inspect.doctor.check_rules import Verdict, exit_status
 from provisioner.model.persistent_volume import PlacedStatus
 from provisioner.model.volume import Volume
 from tests.inspect.doctor import evidence as e
-from tests.inspect.doctor.evidence import checked, with_cloud, with_cluster
-from tests.inspect.doctor.test_checks import a_volume
+from tests.inspect.doctor.evidence import a_volume, checked, with_cloud, with_cluster
 
 
 @pytest.mark.parametrize(

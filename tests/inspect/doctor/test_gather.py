@@ -18,8 +18,7 @@ from provisioner.kube.resources import ATTACHMENTS, PLACED_VOLUMES, Resource
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, KubeError, Reason
 from tests.inspect.doctor import evidence as e
-from tests.inspect.doctor.evidence import CLUSTER, SOUND, checked, with_cluster
-from tests.inspect.doctor.test_checks import a_volume
+from tests.inspect.doctor.evidence import CLUSTER, SOUND, a_volume, checked, with_cluster
 from tests.inspect.lease_api import LeaseApi
 
 IDENTITY = probes.Identity(e.DRIVER)
