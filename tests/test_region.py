@@ -14,8 +14,8 @@ from provisioner.kube.wire import Listing
 from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.node import Node, NodeSpec
 from provisioner.region import Start, find_region
-from provisioner.sandbox.aws_keys import AwsKeys, serving
 from tests.builders import a_node
+from tests.ec2.aws_keys import AwsKeys, serving
 
 pytestmark = pytest.mark.usefixtures("aws_environment")
 

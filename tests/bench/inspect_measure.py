@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any
 
 from provisioner.model.attachment import attachment_name
-from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from provisioner.sandbox.strict_ec2.instances import Instance
 from tests.bench import null_bodies, processes
@@ -28,6 +27,7 @@ from tests.bench.hands import BenchError
 from tests.bench.phases import ATTACHMENTS, CLAIMS, CLASS, VOLUMES, claim, make_class
 from tests.bench.stats_server import stats_servers
 from tests.bench.world import REGION, ZONES, World, world
+from tests.sandbox import lab
 
 PODS = "/api/v1/namespaces/default/pods"
 PER_NODE = 20

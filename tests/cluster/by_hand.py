@@ -5,9 +5,9 @@ from __future__ import annotations
 from http import HTTPStatus
 
 from provisioner.sandbox.api import ApiError
-from provisioner.sandbox.strict_ec2.lab import Lab
 from tests.cluster.cluster import CSI_NODES, NODES, PVS, Cluster
 from tests.cluster.place import Place
+from tests.sandbox.lab import Lab
 
 FORCED = {"metadata": {"finalizers": None}}
 

@@ -16,12 +16,12 @@ from urllib.parse import urlencode
 from provisioner.sandbox import nodes
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.control_plane import pause_s
-from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.client import ask
 from provisioner.sandbox.strict_ec2.instances import Instance, make_instances
 from provisioner.sandbox.up import Sandbox
 from tests.cluster import epochs
 from tests.cluster.background import Background
+from tests.sandbox import lab
 
 Json = dict[str, Any]
 T = TypeVar("T")

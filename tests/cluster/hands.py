@@ -11,9 +11,9 @@ from typing import Any
 from provisioner.model.volume import normalised_handle
 from provisioner.sandbox.api import Api, ApiError
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import client
 from provisioner.sandbox.strict_ec2.world import Delays
 from tests.cluster.replicas import eventually
+from tests.sandbox.lab import client
 
 DRIVER = "ebs.csi.aws.com"
 PVS = "/api/v1/persistentvolumes"

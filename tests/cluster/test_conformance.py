@@ -31,12 +31,12 @@ from provisioner.kube.client import KubeClient
 from provisioner.sandbox import installation
 from provisioner.sandbox.kubectl import kubectl
 from provisioner.sandbox.real_node.image import POD_IMAGE
-from provisioner.sandbox.strict_ec2 import lab as strict
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from provisioner.sandbox.up import Sandbox
 from tests.cluster.background import Background
 from tests.cluster.real_nodes import NEEDS_A_REAL_NODE
 from tests.node.machine import why_no_ext_growth
+from tests.sandbox import lab as strict
 
 pytestmark = [NEEDS_A_REAL_NODE, pytest.mark.asyncio(loop_scope="module")]
 

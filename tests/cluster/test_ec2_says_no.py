@@ -13,7 +13,6 @@ import pytest
 import pytest_asyncio
 from botocore.exceptions import ClientError
 
-from provisioner.sandbox.strict_ec2 import lab
 from tests.cluster import calm
 from tests.cluster.cluster import (
     ATTACHMENTS,
@@ -26,6 +25,7 @@ from tests.cluster.cluster import (
 from tests.cluster.place import Place, a_place, away_from
 from tests.cluster.refusals import OVER_QUOTA, creates, let_go, look_again, refuse
 from tests.cluster.together import Stories, Together
+from tests.sandbox import lab
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 together = Together()

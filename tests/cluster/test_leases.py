@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from provisioner.sandbox.api import Api
-from provisioner.sandbox.aws_keys import AwsKeys, Trouble, serving
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.cluster import epochs, hands, stock
 from tests.cluster.background import Background
 from tests.cluster.hands import Ec2Hand
 from tests.cluster.replicas import START_S, Replica, eventually, installed
 from tests.cluster.stock import Stock
+from tests.ec2.aws_keys import AwsKeys, Trouble, serving
 
 RENEW_DEADLINE_S = 10.0
 RETRY_S = 7.5  # ours, with its jitter

@@ -20,7 +20,6 @@ import pytest_asyncio
 from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
 from provisioner.sandbox.installed.archive import read
 from provisioner.sandbox.real_node.node import RealNode
-from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.world import REAL_DELAYS
 from tests.cluster import diaries, real_pods
 from tests.cluster.background import Background
@@ -31,6 +30,7 @@ from tests.cluster.move_stories import MOVES, moves_installed
 from tests.cluster.place import Place, a_place
 from tests.cluster.replicas import installed
 from tests.image import checkout
+from tests.sandbox import lab
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -20,7 +20,7 @@ from provisioner.conformance.probe import (
 from provisioner.conformance.rule import Certainty, RestsOn, Rule
 from provisioner.conformance.sweep import Patience
 from provisioner.model.names import CONFORMANCE_RUN
-from provisioner.sandbox.strict_ec2 import lab as strict
+from tests.sandbox import lab as strict
 
 QUICK = Patience(quiet_s=0.0, unanswered_s=0.0, give_up_s=30.0)
 ONE_VOLUME = Usage(volumes=(VolumeUse(),))

@@ -23,7 +23,6 @@ from provisioner.conformance.probe import (
 )
 from provisioner.conformance.report import Report
 from provisioner.model.names import CONFORMANCE_RUN
-from provisioner.sandbox.strict_ec2 import lab as strict
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.conformance.account_world import (
     ATTACHES,
@@ -37,6 +36,7 @@ from tests.conformance.account_world import (
     Listener,
     rule,
 )
+from tests.sandbox import lab as strict
 
 OTHER_RUN = "20261122t080000-abcdef"
 _DENIED = {"do": "error", "code": "UnauthorizedOperation", "http_status": 403, "n": 10_000}

@@ -8,8 +8,8 @@ from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.volume import AttachmentState, VolumeState
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import OTHER_ZONE, ZONE, Lab
 from tests.ec2.builders import a_request
+from tests.sandbox.lab import OTHER_ZONE, ZONE, Lab
 
 GONE_INSTANCE = "i-0123456789abcdef0"
 GONE_VOLUME = "vol-0123456789abcdef0"

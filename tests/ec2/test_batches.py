@@ -29,8 +29,8 @@ from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.modification import ModifyRequest
 from provisioner.model.names import SNAPSHOT_NAME, VOLUME_NAME
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import Lab
 from tests.ec2.builders import a_request
+from tests.sandbox.lab import Lab
 
 DIGITS = "0123456789abcdef0"
 GONE = {"vol": f"vol-{DIGITS}", "snap": f"snap-{DIGITS}", "i": f"i-{DIGITS}"}

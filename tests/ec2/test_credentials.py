@@ -22,8 +22,8 @@ from provisioner.ec2.credentials import Credentials, NoUsableCredentialsError
 from provisioner.metrics import Metrics
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import Ec2Error, Outcome, Reason
-from provisioner.sandbox.aws_keys import AwsKeys, serving
 from provisioner.sandbox.strict_ec2.client import StrictEc2, ask
+from tests.ec2.aws_keys import AwsKeys, serving
 
 ROLE = "arn:aws:iam::123456789012:role/ebs"
 USABLE = "ebs_provisioner_aws_credentials_usable"

@@ -13,7 +13,7 @@ from provisioner.ec2.lookups import VALUES_PER_CALL, InstanceLookUps, InstanceTy
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.instance_type_limit import known_limit
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import Lab
+from tests.sandbox.lab import Lab
 
 TAG = "kubernetes.io/cluster/shop"
 

@@ -8,8 +8,8 @@ from provisioner.ec2.lookups import ZoneNames
 from provisioner.ec2.volumes import Volumes
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import Lab
 from tests.ec2.builders import ZONE, a_request
+from tests.sandbox.lab import Lab
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from provisioner.sandbox import control_plane
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.plugs import Machine
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import Lab
+from tests.sandbox.lab import Lab
 
 T = TypeVar("T")
 GIB = 2**30

@@ -16,7 +16,7 @@ from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 
 from provisioner.sandbox.strict_ec2.client import StrictEc2, ask
-from provisioner.sandbox.strict_ec2.lab import Lab, client
+from tests.sandbox.lab import Lab, client
 
 _BROKEN = (
     AssertionError,

@@ -16,8 +16,8 @@ from provisioner.sandbox.real_node.disk_files import copy_sparse
 from provisioner.sandbox.real_node.disks import Disks
 from provisioner.sandbox.real_node.plugs import Machine
 from provisioner.sandbox.strict_ec2.client import StrictEc2, leave_disks
-from provisioner.sandbox.strict_ec2.lab import Lab
 from tests.sandbox.disk_room import GIB, MIB, loop_files, needs_loops, read, until
+from tests.sandbox.lab import Lab
 
 
 def test_holes_stay_holes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from botocore.exceptions import ClientError
 
-from provisioner.sandbox.strict_ec2.lab import OTHER_ZONE, Lab, refusal
+from tests.sandbox.lab import OTHER_ZONE, Lab, refusal
 
 
 def test_a_volume_attaches_only_in_its_zone(lab: Lab) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from provisioner.sandbox.strict_ec2.lab import OTHER_ZONE, Lab, client, refusal
+from tests.sandbox.lab import OTHER_ZONE, Lab, client, refusal
 
 
 def _tags(*keys: str) -> list[dict[str, Any]]:

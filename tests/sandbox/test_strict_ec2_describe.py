@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.sandbox.strict_ec2.lab import OTHER_ZONE, Lab, refusal
+from tests.sandbox.lab import OTHER_ZONE, Lab, refusal
 
 _ABSENT, _ABSENT_TOO = "vol-00000000000000000", "vol-00000000000000001"
 

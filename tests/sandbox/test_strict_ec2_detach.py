@@ -1,6 +1,6 @@
 """DetachVolume of the strict EC2, and termination."""
 
-from provisioner.sandbox.strict_ec2.lab import Lab, refusal
+from tests.sandbox.lab import Lab, refusal
 
 
 def test_detaching_an_available_volume_is_refused(lab: Lab) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from provisioner.sandbox.strict_ec2.client import StrictEc2, ask, disk_changes, leave_disks
 from provisioner.sandbox.strict_ec2.disk_changes import HOLD_S
-from provisioner.sandbox.strict_ec2.lab import Lab, wait_until
+from tests.sandbox.lab import Lab, wait_until
 
 
 class Follower:

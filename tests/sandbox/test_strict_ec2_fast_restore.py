@@ -6,7 +6,7 @@ import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
-from provisioner.sandbox.strict_ec2.lab import OTHER_ZONE, ZONE, Lab, refusal
+from tests.sandbox.lab import OTHER_ZONE, ZONE, Lab, refusal
 
 _ABSENT = "snap-00000000000000000"
 

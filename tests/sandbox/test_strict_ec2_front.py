@@ -14,7 +14,7 @@ from botocore.parsers import ResponseParserError
 
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2, ask
 from provisioner.sandbox.strict_ec2.instances import make_instances
-from provisioner.sandbox.strict_ec2.lab import Lab, client, refusal, wait_until
+from tests.sandbox.lab import Lab, client, refusal, wait_until
 
 
 def test_an_empty_bucket_throttles_until_it_refills(lab: Lab) -> None:

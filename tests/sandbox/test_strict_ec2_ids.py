@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.sandbox.strict_ec2.lab import ZONE, Lab, refusal
+from tests.sandbox.lab import ZONE, Lab, refusal
 
 _VOLUME, _SNAPSHOT = "vol-0123456789abcdef0", "snap-0123456789abcdef0"
 _INSTANCE = "i-0123456789abcdef0"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.sandbox.strict_ec2.lab import Lab, refusal
+from tests.sandbox.lab import Lab, refusal
 
 ABSENT, ABSENT_TOO = "i-00000000000000000", "i-00000000000000001"
 ALL_TYPES = 1395  # of moto 5.2.5

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from provisioner.sandbox.strict_ec2.lab import Lab, refusal
+from tests.sandbox.lab import Lab, refusal
 
 _ABSENT = "vol-00000000000000000"
 

@@ -8,7 +8,7 @@ import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
-from provisioner.sandbox.strict_ec2.lab import Lab, refusal
+from tests.sandbox.lab import Lab, refusal
 
 _DAY_S = 86_400
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.sandbox.strict_ec2.lab import Lab, refusal
+from tests.sandbox.lab import Lab, refusal
 
 _VALUE, _COMBINATION = "InvalidParameterValue", "InvalidParameterCombination"
 

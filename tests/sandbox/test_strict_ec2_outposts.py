@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.sandbox.strict_ec2.lab import OTHER_ZONE, ZONE, Lab, client, refusal
+from tests.sandbox.lab import OTHER_ZONE, ZONE, Lab, client, refusal
 
 ARN = "arn:aws:outposts:us-east-1:111122223333:outpost/op-1"
 SHARED = {"VolumeType": "io2", "Iops": 100, "MultiAttachEnabled": True}

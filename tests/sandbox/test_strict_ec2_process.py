@@ -17,9 +17,9 @@ from botocore.exceptions import HTTPClientError
 from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.strict_ec2 import __main__ as program
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import Lab, client, wait_until
 from provisioner.sandbox.up import Sandbox
 from provisioner.sandbox.workdir import LOGS
+from tests.sandbox.lab import Lab, client, wait_until
 
 MODULE = [sys.executable, "-m", "provisioner.sandbox.strict_ec2"]
 # A second of CPU, which takes minutes where two cores have a load of 25.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from provisioner.sandbox.strict_ec2.lab import OTHER_ZONE, Lab, client, refusal
+from tests.sandbox.lab import OTHER_ZONE, Lab, client, refusal
 
 
 def _restore(lab: Lab, snapshot: str, **changes: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 from botocore.parsers import ResponseParserError
 
-from provisioner.sandbox.strict_ec2.lab import Lab, refusal
+from tests.sandbox.lab import Lab, refusal
 
 _ABSENT, _ABSENT_TOO = "snap-00000000000000000", "snap-00000000000000001"
 

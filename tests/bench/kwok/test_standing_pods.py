@@ -13,7 +13,6 @@ from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import PERSISTENT_VOLUME_NAME
 from provisioner.sandbox import kwok
-from provisioner.sandbox.strict_ec2 import lab
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.instances import make_instances
 from tests.bench import standing
@@ -21,6 +20,7 @@ from tests.bench.kwok import ec2, standing_pods
 from tests.bench.kwok.ec2 import Wanted
 from tests.bench.kwok.standing_pods import Populated
 from tests.bench.standing import ZONES
+from tests.sandbox import lab
 
 INSTANCES = [f"i-real{n}" for n in range(6)]
 THERE = Populated(volumes=30, attachments=18, instances=INSTANCES, classes=3)

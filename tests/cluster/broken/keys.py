@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from provisioner.sandbox.strict_ec2 import lab
 from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.broken.refused import SLOW_S
 from tests.cluster.cluster import CLASSES
 from tests.cluster.place import Place
+from tests.sandbox import lab
 
 matrix = Matrix(Section.CLAIM_PENDING)
 broken = matrix.broken

@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from provisioner.sandbox.aws_keys import AwsKeys, serving
 from tests.cluster import epochs, hands
 from tests.cluster.broken import quiet_nodes
 from tests.cluster.broken.claims import kubernetes_says
@@ -21,6 +20,7 @@ from tests.cluster.cluster import Cluster
 from tests.cluster.place import Place
 from tests.cluster.replicas import Replica
 from tests.cluster.stock import LEASES, NAMES, Sidecar
+from tests.ec2.aws_keys import AwsKeys, serving
 
 killed = Matrix(Section.CONTROLLER)
 """One after the other: each needs the leases for itself."""

@@ -12,13 +12,13 @@ from typing import Any
 import yaml
 
 from provisioner.sandbox.installation import MANIFESTS, WEBHOOK, WEBHOOK_NAMESPACE
-from provisioner.sandbox.strict_ec2 import lab
 from tests.cluster import hands
 from tests.cluster.broken.deployed import deployed
 from tests.cluster.broken.record import Matrix, Section
 from tests.cluster.broken.refused import ALWAYS, NOT_AUTHORIZED
 from tests.cluster.place import Place
 from tests.cluster.webhook_hands import SECRET
+from tests.sandbox import lab
 from tests.webhook.pairs import Issued, issue, self_signed
 from webhook.certificates.issuing import Names
 

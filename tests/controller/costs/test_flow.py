@@ -21,9 +21,9 @@ from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.prices import price_file
 from provisioner.sandbox.strict_ec2.client import StrictEc2
-from provisioner.sandbox.strict_ec2.lab import client
 from tests.builders import DRIVER, ZONE, a_persistent_volume
 from tests.controller.services import Kube
+from tests.sandbox.lab import client
 
 RATES = price_file.shipped().regions["us-east-1"]
 

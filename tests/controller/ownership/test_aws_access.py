@@ -19,10 +19,10 @@ from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.node import NodeSpec
-from provisioner.sandbox.aws_keys import AwsKeys, serving
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
-from provisioner.sandbox.strict_ec2.lab import Lab, client
 from tests.builders import a_node, a_persistent_volume
+from tests.ec2.aws_keys import AwsKeys, serving
+from tests.sandbox.lab import Lab, client
 
 KEY = CREDENTIALS["AWS_ACCESS_KEY_ID"]
 ELSEWHERE = "eu-central-1"

@@ -25,10 +25,10 @@ from provisioner.metrics import Metrics
 from provisioner.model.errors import StorageError
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from provisioner.sandbox.strict_ec2.instances import make_instances
-from provisioner.sandbox.strict_ec2.lab import client
 from tests.builders import ZONE
 from tests.cluster.hands import tag_list
 from tests.inspect.orphans.test_orphan_plan_rules import ACCOUNT, AROUND, TAGS
+from tests.sandbox.lab import client
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

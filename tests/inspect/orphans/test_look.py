@@ -17,9 +17,9 @@ from provisioner.model.errors import KubeError, Reason, StorageError
 from provisioner.model.node import Node, NodeSpec
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from provisioner.sandbox.strict_ec2.instances import make_instances
-from provisioner.sandbox.strict_ec2.lab import client
 from tests.builders import ZONE
 from tests.cluster.hands import tag_list
+from tests.sandbox.lab import client
 
 
 async def test_a_cluster_whose_volume_a_persistent_volume_names_is_alive_by_any_of_its_tags(

@@ -97,7 +97,7 @@ class AwsKeys:
         self.asked["GET metadata"] += 1
         found = await self._instance.answer(request)
         path = request.path.removeprefix("/latest/")
-        if found.status != 404 or not trouble.has_role:  # noqa: PLR2004 -- HTTP, and no token: 401
+        if found.status != 404 or not trouble.has_role:
             return found
         if path == _ROLES:
             return web.Response(text=ROLE)

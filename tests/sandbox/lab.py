@@ -42,7 +42,7 @@ def client(
             retries={"total_max_attempts": 1},
         ),
     )
-    weakref.finalize(made, made._endpoint.http_session.close)  # noqa: SLF001 -- its own close() needs it alive
+    weakref.finalize(made, made._endpoint.http_session.close)
     return made
 
 
