@@ -5,7 +5,8 @@ nothing knows. Only a volume that still has the tag ``unclaimed`` may be deleted
 before the first attach, so a tagged volume cannot hold data written through us. A volume without it
 (its persistent volume was deleted on purpose, etcd was restored, the cluster was rebuilt under its
 old id, the stock driver created it) is reported and never touched. So is a volume that is older
-than our leadership epoch: another controller may have attached it, whatever its tags.
+than our leadership epoch: another controller may have attached it, whatever its tags. So is each
+while some object that may name it cannot be read.
 """
 
 from collections.abc import Collection
@@ -58,6 +59,8 @@ class World:
     """What live, complete lists contain, what is in progress in this process, and who has led.
 
     ``epoch``: since when only ours have led; None: that is not known.
+    ``unreadable``: names of persistent volumes, and ``namespace/name`` of claims, that are there
+    but cannot be read. Such a volume may name any id, so nothing is proven meanwhile.
     """
 
     named_volume_ids: Collection[str]  # by any persistent volume, in any form
@@ -66,6 +69,7 @@ class World:
     in_flight_names: Collection[str]  # persistent volume names of attempts
     in_flight_ids: Collection[str]
     epoch: Epoch | None
+    unreadable: Collection[str] = ()
 
 
 def decide(
@@ -76,6 +80,7 @@ def decide(
         return Leave()
     policy = volume.tags.get(UNCLAIMED)
     name = volume.tags.get(VOLUME_NAME, "")
+    claim_key = f"{volume.tags.get(CLAIM_NAMESPACE)}/{volume.tags.get(CLAIM_NAME)}"
     if volume.volume_id in world.named_volume_ids:
         return Untag() if policy is not None else Leave()
     if (
@@ -85,11 +90,14 @@ def decide(
         or name in world.in_flight_names
         or name in world.persistent_volume_names
         or claim_uid_of(name) in world.claim_uids
+        or name in world.unreadable
+        or claim_key in world.unreadable
         or volume.created_at is None
         or now - volume.created_at < min_age
     ):
         return Leave()
-    is_proof = world.epoch is not None and world.epoch.covers(volume.created_at)
+    is_ours = world.epoch is not None and world.epoch.covers(volume.created_at)
+    is_proof = is_ours and not world.unreadable
     if policy is None or claim_uid_of(name) is None or not is_proof:
         return Report()
     match policy:

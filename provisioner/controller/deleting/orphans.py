@@ -1,13 +1,15 @@
 """Sweep: find volumes of this cluster that nothing knows, and delete, keep or report them.
 
 Only a tagged volume may be deleted, so EC2 is asked for these: one call where nothing is wrong. The
-inventory of all others serves reports only, and is read page by page, once in twelve sweeps. A
-volume that has an owner in the caches is left alone at once; any other is judged by what the API
-server has now. If that cannot be read, the sweep ends and touches nothing more.
+inventory of all others serves reports only, and is read page by page, once in twelve sweeps, also
+if it fails halfway. A volume that has an owner in the caches is left alone at once; any other is
+judged by what the API server has now. If that cannot be asked, the sweep ends and touches nothing
+more. While a single object cannot be read, volumes are only reported.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import nan
 from typing import assert_never
@@ -30,6 +32,7 @@ from provisioner.tell_once import TellOnce
 _INVENTORY_EVERY = 12  # sweeps: once an hour, with the default interval
 _PAGE_PAUSE_S = 1.0
 _AT_ONCE = 64
+_DOUBT_AGAIN_S = 3600.0  # an object may stay unreadable for days
 
 log = structlog.get_logger(__name__)
 
@@ -50,7 +53,10 @@ class OrphanSweep:
         self._left_tagged: set[str] = set()
         self._left: set[str] = set()
         self._metrics.orphans_reported.set_function(self._how_many_left)
-        self._sweeps = 0
+        self._until_inventory = 0  # sweeps
+        self._has_seen_all = False
+        self._doubt = ""  # what cannot be read, and may name any volume
+        self._doubts = TellOnce()
 
     async def run(self) -> None:
         """Sweep until cancelled; without a cluster id our volumes cannot be recognised."""
@@ -80,45 +86,74 @@ class OrphanSweep:
                 were not examined are left alone.
         """
         ours = tags.of_cluster(self._settings.cluster_id)
+        self._until_inventory = max(0, self._until_inventory - 1)
         tagged = await self._volumes.find(tags={**ours, UNCLAIMED: None}, background=True)
         self._left_tagged &= {volume.volume_id for volume in tagged}
         await self._settle(tagged)
-        if self._sweeps % _INVENTORY_EVERY == 0:
+        if not self._until_inventory:
             await self._take_inventory(ours)
-        self._sweeps += 1
 
     def _how_many_left(self) -> float:
         """For the gauge: no number before all volumes were seen once."""
-        return len(self._left_tagged | self._left) if self._sweeps else nan
+        return len(self._left_tagged | self._left) if self._has_seen_all else nan
 
     async def _take_inventory(self, ours: Mapping[str, str]) -> None:
-        """One page is held at a time: there may be a hundred thousand volumes."""
+        """One page is held at a time: there may be a hundred thousand volumes.
+
+        If only the first page was read, the next sweep tries again. Otherwise a page that always
+        fails would cost all calls before it each five minutes.
+        """
         still_here: set[str] = set()
         async for page in self._volumes.find_pages(tags=ours, background=True):
             await self._settle([volume for volume in page if UNCLAIMED not in volume.tags])
+            self._until_inventory = _INVENTORY_EVERY
             still_here |= {each.volume_id for each in page if each.volume_id in self._reported}
             await asyncio.sleep(_PAGE_PAUSE_S)
         self._reported.forget_all_but(still_here)
         self._left &= still_here
+        self._has_seen_all = True
 
     async def _settle(self, volumes: Sequence[Volume]) -> None:
         """Decide by the caches, then again by what the API server has now."""
         in_flight = dict(self._creations.attempts)
         doubtful = [volume for volume, _ in self._decided(volumes, in_flight)]
         if doubtful:
-            await self._caches.certain(self._caches.persistent_volumes, self._caches.claims)
+            await self._caches.catch_up(self._caches.persistent_volumes, self._caches.claims)
+            self._note_doubt()
         in_flight |= self._creations.attempts
-        decided = self._decided(doubtful, in_flight)
+        decided = self._decided(doubtful, in_flight, self._unreadable())
         for left in (self._left_tagged, self._left):
             left.difference_update(volume.volume_id for volume in volumes)
         for at in range(0, len(decided), _AT_ONCE):
             await asyncio.gather(*(self._end(*each) for each in decided[at : at + _AT_ONCE]))
 
+    def _unreadable(self) -> frozenset[str]:
+        caches = self._caches
+        return frozenset(caches.persistent_volumes.unreadable).union(caches.claims.unreadable)
+
+    def _note_doubt(self) -> None:
+        """Note whether a volume may have an owner that cannot be read."""
+        try:
+            self._caches.check_readable(self._caches.persistent_volumes, self._caches.claims)
+        except KubeError as error:
+            self._doubt = error.message
+            if self._doubts.is_news("", error.message, again_s=_DOUBT_AGAIN_S):
+                log.warning(
+                    "the sweep for orphans only reports volumes until all objects can be read",
+                    error=error.message,
+                )
+        else:
+            self._doubt = ""
+            self._doubts.clear()
+
     def _decided(
-        self, volumes: Sequence[Volume], in_flight: Mapping[str, Attempt]
+        self,
+        volumes: Sequence[Volume],
+        in_flight: Mapping[str, Attempt],
+        unreadable: Collection[str] = (),
     ) -> list[tuple[Volume, rules.Decision]]:
         """What becomes of volumes that are not to be left alone."""
-        world = self._world(volumes, in_flight)
+        world = replace(self._world(volumes, in_flight), unreadable=unreadable)
         now = datetime.now(UTC)
         decided = [
             (
@@ -204,9 +239,18 @@ class OrphanSweep:
 
     def _report(self, volume: Volume) -> None:
         (self._left_tagged if UNCLAIMED in volume.tags else self._left).add(volume.volume_id)
-        if not self._reported.is_news(volume.volume_id):
+        if volume.volume_id not in self._reported:
+            self._metrics.orphans.labels("reported").inc()
+        if not self._reported.is_news(volume.volume_id, "in doubt" if self._doubt else ""):
             return
-        self._metrics.orphans.labels("reported").inc()
+        if self._doubt:
+            log.warning(
+                "no PersistentVolume that can be read names a volume of this cluster; it is kept; "
+                "do not delete it before all can be read",
+                error=self._doubt,
+                **_facts(volume),
+            )
+            return
         log.warning(
             "no PersistentVolume names a volume of this cluster; it is kept; delete it in EC2 if "
             "it is not needed",

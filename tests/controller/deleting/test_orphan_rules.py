@@ -45,7 +45,9 @@ def an_orphan(policy="Delete", *, cluster="prod", name=NAME, **how):
     return a_volume(tags=the_tags(policy, cluster=cluster, name=name), **how)
 
 
-def a_world(*, named=(), objects=(), claims=(), attempts=(), volumes=(), epoch=EPOCH):
+def a_world(
+    *, named=(), objects=(), claims=(), attempts=(), volumes=(), epoch=EPOCH, unreadable=()
+):
     return World(
         named_volume_ids=frozenset(named),
         persistent_volume_names=frozenset(objects),
@@ -53,6 +55,7 @@ def a_world(*, named=(), objects=(), claims=(), attempts=(), volumes=(), epoch=E
         in_flight_names=frozenset(attempts),
         in_flight_ids=frozenset(volumes),
         epoch=epoch,
+        unreadable=frozenset(unreadable),
     )
 
 
@@ -82,6 +85,17 @@ def test_what_another_controller_may_have_attached_is_reported_although_it_is_ta
     older = an_orphan(policy, created_at=NOW - timedelta(minutes=31))
 
     assert decided(older, a_world(epoch=epoch)) == Report()
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain", None])
+def test_a_volume_that_an_unreadable_object_may_name_is_only_reported(policy):
+    assert decided(an_orphan(policy), a_world(unreadable=["odd"])) == Report()
+
+
+@pytest.mark.parametrize("owner", [NAME, "shop/data"])
+@pytest.mark.parametrize("policy", ["Delete", "Retain", None])
+def test_the_volume_of_an_unreadable_object_is_left_alone(policy, owner):
+    assert decided(an_orphan(policy), a_world(unreadable=[owner])) == Leave()
 
 
 def test_a_tagged_volume_that_ec2_failed_to_make_is_removed():
@@ -199,6 +213,7 @@ worlds = st.builds(
     attempts=st.sets(some_names),
     volumes=st.sets(st.sampled_from([VOLUME, "vol-other"])),
     epoch=st.sampled_from([EPOCH, Epoch(NOW - timedelta(hours=12)), None]),
+    unreadable=st.sets(st.sampled_from(["odd", NAME, "shop/data"])),
 )
 
 
@@ -217,5 +232,6 @@ def test_only_a_tagged_volume_that_nobody_knows_is_ever_touched(volume, world): 
     assert name.removeprefix("pvc-") not in world.claim_uids
     assert volume.created_at is not None
     assert NOW - volume.created_at >= MIN_AGE
+    assert not world.unreadable
     assert world.epoch is not None
     assert volume.created_at >= world.epoch.began_at

@@ -326,6 +326,109 @@ def test_a_sweep_that_cannot_tell_what_is_owned_touches_nothing():
     assert counted("reported") == 0
 
 
+class Pages(World):
+    """Its page with ``failing`` cannot be read. Volumes come two a page."""
+
+    failing: int | None = None
+
+    async def find_pages(self, *, tags: Any, background: bool) -> AsyncIterator[list[Volume]]:
+        number = 0
+        async for page in super().find_pages(tags=tags, background=background):
+            if number == self.failing:
+                raise StorageError(Reason.TIMED_OUT, "no answer")
+            number += 1
+            yield page
+
+
+@pytest.mark.parametrize(("failing", "calls_an_hour"), [(0, 12), (1, 2), (2, 3)])
+def test_an_inventory_that_fails_costs_no_more_calls_than_one_that_does_not(failing, calls_an_hour):
+    volumes = [replace(SINCE, volume_id=f"vol-{n:017x}", tags=without_tag(SINCE)) for n in range(6)]
+    world = Pages(volumes)
+    world.failing = failing
+
+    lives(world, 10 * 3600.0)
+
+    assert len(world.pages_at) == 10 * calls_an_hour
+
+
+def test_an_inventory_that_failed_is_complete_an_hour_later():
+    volumes = [replace(SINCE, volume_id=f"vol-{n:017x}", tags=without_tag(SINCE)) for n in range(6)]
+    world, metrics = Pages(volumes), Metrics()
+    world.failing = 2
+    left: list[float | None] = []
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, None, 2 * 3600.0, metrics))
+        for _each in range(2):
+            await asyncio.sleep(3500.0)
+            left.append(metrics.registry.get_sample_value("ebs_provisioner_orphans_reported"))
+            world.failing = None
+        await living
+
+    in_virtual_time(story)
+
+    assert math.isnan(left[0] or 0.0)
+    assert left[1] == 6
+
+
+def unreadable(world: World, kind: str, key: str) -> None:
+    informer = world.caches.claims if kind == "claim" else world.caches.persistent_volumes
+    informer._store.unreadable[key] = "7"
+
+
+@pytest.mark.parametrize("kind", ["claim", "persistent volume"])
+def test_while_an_object_cannot_be_read_orphans_are_told_with_the_doubt_and_none_is_deleted(kind):
+    marked = replace(SINCE, volume_id="vol-0000000000000000f")
+    others = [replace(BEFORE, volume_id=f"vol-{n:017x}", tags=without_tag(BEFORE)) for n in (1, 2)]
+    world, metrics = World([marked, *others]), Metrics()
+    unreadable(world, kind, "shop/odd" if kind == "claim" else "odd")
+
+    async def story(_: Clock) -> None:
+        await life(world, OURS_SINCE, 24 * 3600.0 - 1, metrics)
+
+    with capture_logs() as logs:
+        in_virtual_time(story)
+
+    assert world.deleted == []
+    assert len(world.pages_at) == 24 * 2
+    assert metrics.registry.get_sample_value("ebs_provisioner_orphans_reported") == 3
+    told = [entry for entry in logs if "do not delete it" in entry["event"]]
+    assert {entry["volume"] for entry in told} == {each.volume_id for each in (marked, *others)}
+    assert len(told) == 3
+    assert all("odd cannot be read" in entry["error"] for entry in told)
+    said = [entry for entry in logs if "until all objects can be read" in entry["event"]]
+    assert len(said) == 24
+    assert not any("ended early" in entry["event"] for entry in logs)
+
+
+def test_once_the_object_can_be_read_the_orphan_is_deleted_and_the_others_are_told_again():
+    other = replace(BEFORE, tags=without_tag(BEFORE))
+    world, metrics = World([other]), Metrics()
+    unreadable(world, "persistent volume", "odd")
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, OURS_SINCE, 2 * 3600.0, metrics))
+        await asyncio.sleep(400.0)
+        world.volumes.append(SINCE)
+        await asyncio.sleep(600.0)
+        assert world.deleted == []
+        world.caches.persistent_volumes._store.unreadable.clear()
+        await asyncio.sleep(300.0)
+        world.volumes.remove(SINCE)
+        await living
+
+    with capture_logs() as logs:
+        in_virtual_time(story)
+
+    assert world.deleted == [SINCE.volume_id]
+    told = [entry["event"] for entry in logs if entry.get("volume") == other.volume_id]
+    assert [("do not delete" in event, "delete it in EC2" in event) for event in told] == [
+        (True, False),
+        (False, True),
+    ]
+    assert metrics.orphans.labels("reported")._value.get() == 2
+
+
 class Creates:
     """An API server that answers in one way to whoever creates a persistent volume."""
 
