@@ -14,10 +14,17 @@ async def in_slices(items: Collection[T], at_a_time: int = 2_000) -> AsyncIterat
         items: may be a live view: what changes meanwhile is not seen.
         at_a_time: of a slice; choose it so that one takes some milliseconds.
     """
-    for number, each in enumerate(list(items), 1):
-        yield each
-        if number % at_a_time == 0:
-            await asyncio.sleep(0)
+    async for some in slices_of(items, at_a_time):
+        for each in some:
+            yield each
+
+
+async def slices_of(items: Collection[T], at_a_time: int = 2_000) -> AsyncIterator[list[T]]:
+    """``in_slices``, for what takes many at once."""
+    now = list(items)
+    for at in range(0, len(now), at_a_time):
+        yield now[at : at + at_a_time]
+        await asyncio.sleep(0)
 
 
 async def between_slices(work: Iterator[None]) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 
-from provisioner.slices import between_slices, in_slices
+from provisioner.slices import between_slices, in_slices, slices_of
 
 
 async def test_others_go_on_after_each_slice():
@@ -21,6 +21,10 @@ async def test_others_go_on_after_each_slice():
 
     assert [each for each in seen if each != "other"] == [0, 1, 2, 3, 4, 5]
     assert seen[:8] == [0, 1, "other", 2, 3, "other", 4, 5]
+
+
+async def test_a_slice_may_be_had_whole() -> None:
+    assert [some async for some in slices_of("abcde", 2)] == [["a", "b"], ["c", "d"], ["e"]]
 
 
 async def test_what_changes_meanwhile_is_neither_seen_nor_a_mistake():

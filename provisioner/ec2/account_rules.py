@@ -48,18 +48,21 @@ def instance_ids(
     nodes: Iterable[Node], registered: Callable[[str], CsiNode | None], driver: str
 ) -> list[str]:
     """Instances of the newest nodes; by the registration where a Node names none."""
-    return _newest(
+    named = (
         (node, found)
         for node in nodes
         if is_instance_id(found := _instance_id(node, registered(node.name), driver))
     )
+    return [found for _, found in heapq.nlargest(_ENOUGH, named, key=lambda each: _born(each[0]))]
 
 
-def volume_ids(volumes: Iterable[PersistentVolume], driver: str) -> list[str]:
-    """Those of the newest persistent volumes that name one."""
-    return _newest(
-        (each, found) for each in volumes if is_volume_id(found := each.volume_id(driver) or "")
-    )
+def newest_volumes(volumes: Iterable[PersistentVolume], driver: str) -> list[PersistentVolume]:
+    """Of the persistent volumes that name a volume's id, the newest.
+
+    Those of many are the newest of the newest of each part.
+    """
+    named = (each for each in volumes if is_volume_id(each.volume_id(driver) or ""))
+    return heapq.nlargest(_ENOUGH, named, key=_born)
 
 
 def wrong_region(region: str, told: Mapping[str, str]) -> str:
@@ -80,12 +83,8 @@ def wrong_account(region: str, ids: Sequence[str]) -> str:
     )
 
 
-def _newest(named: Iterable[tuple[KubeObject, str]]) -> list[str]:
-    """The ids that the newest objects name."""
-    newest = heapq.nlargest(
-        _ENOUGH, named, key=lambda each: each[0].metadata.creation_timestamp or _EVER
-    )
-    return [found for _, found in newest]
+def _born(each: KubeObject) -> datetime:
+    return each.metadata.creation_timestamp or _EVER
 
 
 def _instance_id(node: Node, registered: CsiNode | None, driver: str) -> str:

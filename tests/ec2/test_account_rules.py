@@ -10,8 +10,9 @@ from msgspec.structs import replace
 from provisioner.ec2 import account_rules
 from provisioner.model.node import Node, NodeSpec
 from provisioner.model.node_affinity import REGION_LABEL
+from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.zone import ZONE_LABEL
-from tests.builders import DRIVER, VOLUME, a_csi_node, a_node, a_persistent_volume
+from tests.builders import DRIVER, a_csi_node, a_node, a_persistent_volume
 
 BORN = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -91,7 +92,22 @@ def test_volumes_are_those_that_have_an_id(odd: str):
     """None that EC2 could refuse the look for, nor one that means every volume of an account."""
     named = [a_persistent_volume(handle=odd), a_persistent_volume()]
 
-    assert account_rules.volume_ids(named, DRIVER) == [VOLUME]
+    assert account_rules.newest_volumes(named, DRIVER) == named[1:]
+
+
+def test_the_newest_of_many_are_the_newest_of_the_newest_of_each_part():
+    volumes = [
+        replace(each, metadata=replace(each.metadata, creation_timestamp=BORN.replace(day=day)))
+        for day in (1, 3, 2)
+        for each in (a_persistent_volume(f"pvc-{day}-{n}") for n in range(80))
+    ]
+
+    newest: list[PersistentVolume] = []
+    for at in range(0, len(volumes), 30):
+        newest = account_rules.newest_volumes([*newest, *volumes[at : at + 30]], DRIVER)
+
+    assert newest == account_rules.newest_volumes(volumes, DRIVER)
+    assert [each.name for each in newest[79:81]] == ["pvc-3-79", "pvc-2-0"]
 
 
 @pytest.mark.parametrize("odd", ["i-*", "hyperpod-ab12-i-0123", "i-node"])
@@ -114,4 +130,4 @@ def test_newer_objects_of_others_hide_none():
     last = on("aws:///us-east-1a/i-0abc", age_days=200)
 
     assert account_rules.instance_ids([*nodes, last], lambda _: None, DRIVER) == ["i-0abc"]
-    assert account_rules.volume_ids([*shares, old], DRIVER) == [VOLUME]
+    assert account_rules.newest_volumes([*shares, old], DRIVER) == [old]

@@ -20,6 +20,8 @@ from provisioner.ec2.calls import Ec2Calls
 from provisioner.ec2.credentials import NoUsableCredentialsError
 from provisioner.ec2.lookups import any_instance, any_volume
 from provisioner.model.errors import Ec2Error, Reason, StorageError
+from provisioner.model.persistent_volume import PersistentVolume
+from provisioner.slices import slices_of
 
 LOOK_EVERY_S = 5.0
 # A leader waits this long for valid credentials: longer than a short outage of EC2 or STS, and
@@ -184,23 +186,40 @@ class AwsAccess:
             StorageError: EC2 could not be asked.
         """
         caches, calls, key_id = self._caches, self._calls, self._key_id()
-        nodes, volumes = caches.nodes.values(), caches.persistent_volumes.values()
+        nodes = caches.nodes.values()
         by_nodes = account_rules.regions_of(nodes)
         if by_nodes and calls.region not in by_nodes:
             return Unusable(Reason.WRONG_CLOUD, account_rules.wrong_region(calls.region, by_nodes))
         instance_ids = account_rules.instance_ids(nodes, caches.csi_nodes.get, self._driver)
         found = bool(instance_ids) and await any_instance(calls, instance_ids)
-        volume_ids = [] if found else account_rules.volume_ids(volumes, self._driver)
+        volume_ids = [] if found else await self._volume_ids()
         found = found or (bool(volume_ids) and await any_volume(calls, volume_ids))
         if found:
             self._proven_with = key_id
         elif instance_ids or volume_ids:
             ids = [*instance_ids, *volume_ids]
             why = account_rules.wrong_account(calls.region, ids)
-            told = by_nodes or account_rules.regions_of_volumes(volumes)
+            told = by_nodes or await self._regions_of_volumes()
             if told and calls.region not in told:
                 why = account_rules.wrong_region(calls.region, told)
             return Unusable(Reason.WRONG_CLOUD, why, is_sure=bool(instance_ids))
         elif calls.credentials is not None:  # this only shows whether EC2 accepts them
             await any_instance(calls, [_ANY])
         return None
+
+    async def _volume_ids(self) -> list[str]:
+        """Those that the newest persistent volumes name."""
+        newest: list[PersistentVolume] = []
+        async for some in slices_of(self._caches.persistent_volumes.values()):
+            newest = account_rules.newest_volumes([*newest, *some], self._driver)
+        return [each.volume_id(self._driver) or "" for each in newest]
+
+    async def _regions_of_volumes(self) -> dict[str, str]:
+        """Where they are; one that is where EC2 is asked is enough."""
+        told: dict[str, str] = {}
+        async for some in slices_of(self._caches.persistent_volumes.values()):
+            for region, says in account_rules.regions_of_volumes(some).items():
+                told.setdefault(region, says)
+            if self._calls.region in told:
+                break
+        return told

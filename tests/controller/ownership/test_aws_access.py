@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -14,13 +15,14 @@ from provisioner.controller.app import Controller
 from provisioner.controller.ownership import aws_access as aws_access_module
 from provisioner.controller.ownership.aws_access import AwsAccess
 from provisioner.controller.shared.settings import Settings
+from provisioner.ec2 import account_rules
 from provisioner.ec2.calls import Ec2Calls
 from provisioner.kube.client import KubeClient
 from provisioner.metrics import Metrics
 from provisioner.model.errors import Ec2Error, Reason
 from provisioner.model.node import NodeSpec
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
-from tests.builders import a_node, a_persistent_volume
+from tests.builders import UID, a_node, a_persistent_volume
 from tests.ec2.aws_keys import AwsKeys, serving
 from tests.sandbox.lab import Lab, client
 
@@ -56,8 +58,10 @@ class Process:
         node = replace(node, spec=NodeSpec(provider_id=f"aws:///{zone}/{instance_id}"))
         self.controller.caches.nodes._store.apply(node)
 
-    def knows_volume(self, volume_id: str, zone: str = "us-east-1a") -> None:
-        volume = a_persistent_volume(handle=volume_id)
+    def knows_volume(
+        self, volume_id: str, zone: str = "us-east-1a", name: str = f"pvc-{UID}"
+    ) -> None:
+        volume = a_persistent_volume(name, handle=volume_id)
         labels = {"topology.kubernetes.io/zone": zone}
         volume = replace(volume, metadata=replace(volume.metadata, labels=labels))
         self.controller.caches.persistent_volumes._store.apply(volume)
@@ -228,6 +232,34 @@ async def test_what_volumes_alone_seem_to_say_keeps_nobody_from_leading(
     deletion = await refusal(process.controller.services.volumes.delete("vol-0123456789abcdef0"))
     assert deletion.reason is Reason.WRONG_CLOUD
     assert why in deletion.message
+
+
+@pytest.mark.parametrize("region", ["us-east-1", ELSEWHERE])
+async def test_the_proof_goes_through_all_volumes_in_slices(
+    made: Any, region: str, monkeypatch: pytest.MonkeyPatch
+):
+    process = made(region)
+    for number in range(5_000):
+        process.knows_volume(f"vol-{number:017x}", name=f"pvc-{number}")
+    most: Counter[str] = Counter()
+
+    def counted(name: str) -> None:
+        rule = getattr(account_rules, name)
+
+        def counts(volumes: list[Any], *more: Any) -> Any:
+            most[name] = max(most[name], len(volumes))
+            return rule(volumes, *more)
+
+        monkeypatch.setattr(account_rules, name, counts)
+
+    counted("newest_volumes")
+    counted("regions_of_volumes")
+
+    deletion = await refusal(process.controller.services.volumes.delete("vol-0123456789abcdef0"))
+
+    assert deletion.reason is Reason.WRONG_CLOUD
+    assert "(100 looked up" in deletion.message or region == ELSEWHERE
+    assert most == {"newest_volumes": 2_100, "regions_of_volumes": 2_000}
 
 
 async def test_whom_ec2_refuses_does_not_lead_where_volumes_seem_to_be_elsewhere(
