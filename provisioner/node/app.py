@@ -17,6 +17,7 @@ from provisioner.node.csi.registration import Identity, Registration
 from provisioner.node.csi.server import service
 from provisioner.node.csi.service import NodeService, Requests
 from provisioner.node.formatting.format import Consents
+from provisioner.node.instance.attachments import AttachmentLookups
 from provisioner.node.instance.drain import drain
 from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.kube import NodeKube
@@ -77,14 +78,16 @@ class Node:
         )
         self._leaked = LeakedMounts(kube, tools, settings.stages)
         short = BlockingCalls(collector.DISK_TIMEOUT_S)
-        self.volumes = VolumeCollector(tools.devices, VolumeNames(kube), blocking=short)
+        attachments = AttachmentLookups(kube)
+        names = VolumeNames(kube, attachments)
+        self.volumes = VolumeCollector(tools.devices, names, blocking=short)
         metrics.registry.register(self.volumes)
         metrics.programs.set_function(lambda: len(tools.programs.running()))
         metrics.growths_failed.set_function(lambda: tools.growth.failed)
-        foreign = ForeignVolumes(kube, self._metadata, tools.devices.volumes)
+        foreign = ForeignVolumes(kube, attachments, self._metadata, tools.devices.volumes)
         node = NodeService(
             Requests(str(settings.kubelet_dir)),
-            stager=Stager(tools),
+            stager=Stager(tools, on_stage=attachments.ask_again),
             publisher=Publisher(tools),
             expander=Expander(tools),
             usages=Usages(tools),

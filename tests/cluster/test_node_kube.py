@@ -15,6 +15,7 @@ from provisioner.model.errors import KubeError, Reason
 from provisioner.model.names import FORMAT_CONSENT
 from provisioner.node.formatting.format import Consents
 from provisioner.node.formatting.rules import Consent
+from provisioner.node.instance.attachments import AttachmentLookups
 from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.kube import ApiServer, NodeKube
 from provisioner.node.instance.metadata import Metadata
@@ -163,7 +164,7 @@ async def test_kubelet_is_told_of_a_node_without_a_metadata_service(
     async def seen() -> frozenset[str]:
         return frozenset({"vol-root", "vol-foreign", volume.id})
 
-    foreign = ForeignVolumes(kube, metadata, seen)
+    foreign = ForeignVolumes(kube, AttachmentLookups(kube), metadata, seen)
 
     found = await Info(kube, metadata, foreign, LimitOptions()).get()
 

@@ -12,14 +12,14 @@ from provisioner.model.instance_type_limit import UNKNOWN, AttachmentLimit, Note
 from provisioner.model.names import ATTACHMENT_LIMIT
 from provisioner.model.node import TYPE_LABEL
 from provisioner.node.instance import documents
+from provisioner.node.instance.attachments import AttachmentLookups
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions, max_volumes
 from provisioner.node.requests import NodeInfo
 from provisioner.tell_once import TellOnce
 
-# How long to cache whether a volume is ours: an attached volume may be imported into Kubernetes, or
-# removed from it.
+# How long to cache that a volume is ours: an attached volume may be removed from Kubernetes.
 BELIEVED_S = 300.0
 # How long to cache the controller's annotation; kubelet may call every 10 s.
 NOTE_BELIEVED_S = 60.0
@@ -34,30 +34,32 @@ class ForeignVolumes:
 
     A volume is ours if the Node's status lists it, or if there is a VolumeAttachment of it to this
     node. That exists from before the attach until after the detach, so the count is right after a
-    reboot with volumes attached, and during an attach or detach. The result is cached for some
-    minutes, so that an idle node hardly calls the API server.
+    reboot with volumes attached, and during an attach or detach. That a volume is ours is cached
+    for some minutes, that it is not for longer, so that an idle node hardly calls the API server.
 
     Args:
-        kube: for the Node and its attachments.
+        kube: for the Node.
+        attachments: tells which volumes have one.
         metadata: for the block device mapping of Xen instances.
         volumes: the EBS volumes that the machine has now; empty on Xen.
-        believed_s: how long to cache whether a volume is ours, in seconds.
+        believed_s: how long to cache that a volume is ours, in seconds.
     """
 
     def __init__(
         self,
         kube: NodeKube,
+        attachments: AttachmentLookups,
         metadata: Metadata,
         volumes: Callable[[], Awaitable[frozenset[str]]],
         *,
         believed_s: float = BELIEVED_S,
     ) -> None:
         self._kube = kube
+        self._attachments = attachments
         self._metadata = metadata
         self._volumes = volumes
         self._believed_s = believed_s
-        self._is_ours: dict[str, bool] = {}
-        self._ask_at_s: dict[str, float] = {}
+        self._ours_until_s: dict[str, float] = {}  # then it is asked again
 
     async def count(self) -> int:
         """How many, including the root volume.
@@ -70,15 +72,20 @@ class ForeignVolumes:
         if not seen:
             return await self._count_by_mapping()
         now_s = time.monotonic()
-        self._ask_at_s = {each: at_s for each, at_s in self._ask_at_s.items() if each in seen}
-        if unknown := {each for each in seen if now_s >= self._ask_at_s.get(each, now_s)}:
-            ours = (await self._kube.node()).volumes(self._kube.driver)
-            for each in sorted(unknown):
-                is_ours = each in ours or await self._kube.attachment(each) is not None
-                self._is_ours[each] = is_ours
-                self._ask_at_s[each] = now_s + self._believed_s
-        self._is_ours = {each: self._is_ours[each] for each in seen}
-        return sum(not is_ours for is_ours in self._is_ours.values())
+        self._attachments.keep(seen)
+        ours = {each: until_s for each, until_s in self._ours_until_s.items() if each in seen}
+        self._ours_until_s = ours
+        foreign = {each for each in seen - ours.keys() if self._attachments.is_foreign(each)}
+        if unknown := {each for each in seen - foreign if now_s >= ours.get(each, now_s)}:
+            named = (await self._kube.node()).volumes(self._kube.driver)
+            for each in foreign & named:
+                self._attachments.ask_again(each)
+            for each in sorted(unknown | (seen & named)):
+                if each in named or await self._attachments.find(each) is not None:
+                    ours[each] = now_s + self._believed_s
+                else:
+                    ours.pop(each, None)
+        return len(seen - ours.keys())
 
     async def _count_by_mapping(self) -> int:
         """By the devices that a Xen instance was started with; later ones are not known."""

@@ -26,13 +26,12 @@ from prometheus_client.registry import Collector
 from provisioner.model.errors import KubeError, NodeError, StorageError
 from provisioner.node.devices import nvme
 from provisioner.node.devices.lookup import Device, Devices
+from provisioner.node.instance.attachments import AttachmentLookups
 from provisioner.node.instance.kube import NodeKube
 from provisioner.node.metrics import nvme_statistics_rules
 from provisioner.node.metrics.nvme_statistics_rules import Latencies, Statistics
 from provisioner.node.runtime.blocking import BlockingCalls
 
-# How long to ignore a volume without a VolumeAttachment; the root volume never has one.
-FOREIGN_S = 300.0
 AGAIN_S = 15.0
 
 log = structlog.get_logger(__name__)
@@ -66,18 +65,17 @@ class VolumeNames:
 
     Args:
         kube: reads them.
-        foreign_s: how long to ignore a volume that is not ours, in seconds.
+        attachments: tells which volumes are not ours.
         again_s: the pause after a request failed, in seconds.
     """
 
     def __init__(
-        self, kube: NodeKube, *, foreign_s: float = FOREIGN_S, again_s: float = AGAIN_S
+        self, kube: NodeKube, attachments: AttachmentLookups, *, again_s: float = AGAIN_S
     ) -> None:
         self._kube = kube
-        self._foreign_s = foreign_s
+        self._attachments = attachments
         self._again_s = again_s
         self._names: dict[str, VolumeName] = {}
-        self._foreign: dict[str, float] = {}  # until when
         self._ask_at_s = 0.0
         self._attached: frozenset[str] = frozenset()
         self._attached_until_s = 0.0
@@ -86,15 +84,11 @@ class VolumeNames:
         """The known names of those of these volumes that are ours."""
         now_s = time.monotonic()
         self._names = {each: name for each, name in self._names.items() if each in seen}
-        self._foreign = {
-            each: until_s
-            for each, until_s in self._foreign.items()
-            if each in seen and now_s < until_s
-        }
+        self._attachments.keep(seen)
         if now_s >= self._ask_at_s:
             try:
-                for volume_id in sorted(seen - self._names.keys() - self._foreign.keys()):
-                    await self._look_up(volume_id, now_s)
+                for volume_id in sorted(seen - self._names.keys()):
+                    await self._look_up(volume_id)
             except KubeError as exc:
                 self._ask_at_s = now_s + self._again_s
                 log.info("not measuring some volumes: their claims are unknown", why=str(exc))
@@ -116,10 +110,9 @@ class VolumeNames:
                 )
         return self._attached
 
-    async def _look_up(self, volume_id: str, now_s: float) -> None:
-        attachment = await self._kube.attachment(volume_id)
+    async def _look_up(self, volume_id: str) -> None:
+        attachment = await self._attachments.find(volume_id)
         if attachment is None:
-            self._foreign[volume_id] = now_s + self._foreign_s
             return
         name = attachment.persistent_volume
         volume = await self._kube.persistent_volume(name) if name else None

@@ -10,6 +10,7 @@ After a failure, what this call has mounted is unmounted; if that fails, the kub
 (``node/mounting/still_mounted.py``). The device stays attached and readable, for debugging.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import structlog
@@ -39,10 +40,18 @@ class Stager:
     Args:
         tools: what it works with.
         release_s: how long one unstage waits for others to end their use, in seconds.
+        on_stage: called with the id of each volume that is to be staged.
     """
 
-    def __init__(self, tools: Tools, *, release_s: float = WAIT_S) -> None:
+    def __init__(
+        self,
+        tools: Tools,
+        *,
+        release_s: float = WAIT_S,
+        on_stage: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._tools = tools
+        self._on_stage = on_stage
         self._still_mounted = StillMounted(tools)
         self._release = Release(tools, wait_s=release_s)
 
@@ -57,6 +66,7 @@ class Stager:
             NodeError: in one sentence for the user; OPERATION_RUNNING while another operation of
                 the volume runs.
         """
+        self._on_stage(request.volume_id)
         await self._tools.operations.run(
             request.volume_id,
             request,

@@ -6,6 +6,7 @@ import pytest
 
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import NodeError, Reason
+from provisioner.node.instance.attachments import AttachmentLookups
 from provisioner.node.instance.info import ForeignVolumes, Info
 from provisioner.node.instance.metadata import Imds, Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions
@@ -27,6 +28,7 @@ class Machine:
         self.kube = kube
         self.metadata = Metadata(imds, kube, SystemDirs(sys=folder), wait_s=0.0)
         self.believed_s = 300.0
+        self.foreign_s = 300.0
         self.start()
 
     def start(self, note_believed_s=0.0, **options):
@@ -35,7 +37,10 @@ class Machine:
         async def see() -> frozenset[str]:
             return frozenset(self.seen)
 
-        foreign = ForeignVolumes(self.kube, self.metadata, see, believed_s=self.believed_s)
+        self.attachments = AttachmentLookups(self.kube, foreign_s=self.foreign_s)
+        foreign = ForeignVolumes(
+            self.kube, self.attachments, self.metadata, see, believed_s=self.believed_s
+        )
         self.info = Info(
             self.kube,
             self.metadata,
@@ -131,8 +136,8 @@ async def test_at_rest_the_api_server_is_not_asked(machine, kube_server):
     assert kube_server.asked == []
 
 
-async def test_after_five_minutes_the_node_is_read_and_what_it_does_not_name(machine, kube_server):
-    """Ten thousand nodes do so: three requests each, however many volumes of ours are attached."""
+async def test_after_five_minutes_the_node_is_read_and_nothing_else(machine, kube_server):
+    """Ten thousand nodes do so: one request each, however many volumes of ours are attached."""
     machine.believed_s = 0.0
     machine.start()
     ours = {"vol-1", "vol-2"}
@@ -145,17 +150,53 @@ async def test_after_five_minutes_the_node_is_read_and_what_it_does_not_name(mac
     await machine.fitting()
 
     kinds = [path.split("/")[-2] for path, _, _ in kube_server.asked]
-    assert kinds == ["nodes", "volumeattachments", "nodes"]
+    assert kinds == ["nodes"]
+
+
+async def test_a_node_without_volumes_of_ours_is_read_no_more(machine, kube_server):
+    machine.believed_s = 0.0
+    machine.start()
+    await machine.fitting()
+    kube_server.asked.clear()
+
+    assert await machine.fitting() == 26
+    assert kube_server.asked == []
 
 
 async def test_a_foreign_volume_that_becomes_ours_is_noticed_later(machine, kube_server):
-    machine.believed_s = 0.0
+    machine.foreign_s = 0.0
     machine.start()
     machine.seen.add("vol-1")
     assert await machine.fitting() == 25
 
     kube_server.has_attachment("vol-1")
     assert await machine.fitting() == 26
+
+
+async def test_a_foreign_volume_that_becomes_ours_is_noticed_when_it_is_staged(
+    machine, kube_server
+):
+    machine.seen.add("vol-1")
+    assert await machine.fitting() == 25
+    kube_server.has_attachment("vol-1")
+    assert await machine.fitting() == 25
+
+    machine.attachments.ask_again("vol-1")
+
+    assert await machine.fitting() == 26
+
+
+async def test_a_foreign_volume_that_the_node_comes_to_name_is_ours(machine, kube_server):
+    machine.believed_s = 0.0
+    machine.start()
+    machine.seen |= {"vol-1", "vol-2"}
+    kube_server.has_attachment("vol-1")
+    assert await machine.fitting() == 25
+
+    kube_server.has_node(status={"volumesInUse": [f"kubernetes.io/csi/{EBS_DRIVER}^vol-2"]})
+
+    assert await machine.fitting() == 26
+    assert not machine.attachments.is_foreign("vol-2")
 
 
 async def test_a_volume_of_ours_that_becomes_foreign_is_noticed_later(machine, kube_server):

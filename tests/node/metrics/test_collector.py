@@ -1,14 +1,22 @@
 """What is measured of the volumes of a node, by claim; what hangs holds up nothing."""
 
 import asyncio
+import time
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner import process
+from provisioner.node.instance import attachments as attachments_module
+from provisioner.node.instance.attachments import AttachmentLookups
+from provisioner.node.instance.info import ForeignVolumes
+from provisioner.node.instance.metadata import Metadata
+from provisioner.node.metrics import collector as collector_module
 from provisioner.node.metrics.collector import VolumeCollector, VolumeNames
 from provisioner.node.runtime.blocking import BlockingCalls
+from provisioner.node.runtime.sysfs import SystemDirs
 from tests.node.collector_world import GIB, Machine
 from tests.node.statistics_pages import histogram, page
 from tests.test_probes import fetch, fine
@@ -26,10 +34,15 @@ def machine():
 
 
 @pytest.fixture
-async def collector(machine, kube):
+def attachments(kube):
+    return AttachmentLookups(kube)
+
+
+@pytest.fixture
+async def collector(machine, kube, attachments):
     made = VolumeCollector(
         machine,
-        VolumeNames(kube, foreign_s=300.0, again_s=0.0),
+        VolumeNames(kube, attachments, again_s=0.0),
         statistics_page=machine.page,
         blocking=BlockingCalls(0.2),
         budget_s=2.0,
@@ -200,15 +213,67 @@ async def test_a_volume_that_goes_is_shown_no_more(machine, kube_server, samples
     assert await samples() == {}
 
 
-async def test_names_are_asked_once(machine, kube_server, samples):
+async def test_names_are_asked_once(machine, kube_server, samples, monkeypatch):
     machine.has("vol-root")
     machine.has("vol-1")
     kube_server.has_volume("vol-1", "pv-1")
+    began_s, hours = time.monotonic(), 0
+    clock = SimpleNamespace(monotonic=lambda: began_s + hours * 3600.0)
+    for each in (attachments_module, collector_module):
+        monkeypatch.setattr(each, "time", clock)
     await samples()
     assert len(kube_server.asked) == 4  # the Node too: it may name the root volume otherwise
 
-    await samples()
+    for hours in range(6):  # noqa: B007 -- the clock reads it
+        await samples()
     assert len(kube_server.asked) == 4
+
+    hours = 6
+    await samples()
+    assert len(kube_server.asked) == 6  # the root volume, once more
+
+
+async def test_a_scrape_asks_nothing_of_what_is_known_to_be_foreign(
+    machine, kube, kube_server, attachments, samples
+):
+    """The kubelet's question how many volumes fit has had the root volume asked for."""
+    machine.has("vol-root")
+    kube_server.has_node()
+    imds = Metadata(None, kube, SystemDirs())
+    foreign = ForeignVolumes(kube, attachments, imds, machine.volumes)
+    assert await foreign.count() == 1
+    kube_server.asked.clear()
+
+    for _ in range(3):
+        assert await samples() == {}
+        assert await foreign.count() == 1
+
+    assert kube_server.asked == []
+
+
+async def test_a_foreign_volume_is_shown_once_the_kubelet_stages_it(
+    machine, kube_server, attachments, samples
+):
+    machine.has("vol-1")
+    assert await samples() == {}
+    kube_server.has_volume("vol-1", "pv-1")
+    assert await samples() == {}
+
+    attachments.ask_again("vol-1")
+
+    assert values(await samples(), "vol-1", "device_bytes") == [5 * GIB]
+
+
+async def test_a_foreign_volume_that_was_detached_is_asked_for_again(machine, kube_server, samples):
+    machine.has("vol-root")
+    machine.has("vol-1")
+    assert await samples() == {}
+    del machine.disks["vol-1"]
+    await samples()
+    machine.has("vol-1")
+    kube_server.has_volume("vol-1", "pv-1")
+
+    assert values(await samples(), "vol-1", "device_bytes") == [5 * GIB]
 
 
 async def test_what_was_named_is_shown_while_the_api_server_is_away(machine, kube_server, samples):

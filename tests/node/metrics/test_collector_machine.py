@@ -2,6 +2,7 @@
 
 import pytest
 
+from provisioner.node.instance.attachments import AttachmentLookups
 from provisioner.node.instance.info import ForeignVolumes
 from provisioner.node.instance.metadata import Metadata
 from provisioner.node.metrics.collector import PREFIX, VolumeCollector, VolumeNames
@@ -17,7 +18,7 @@ async def measured(machine, kube):
     """Refreshes, and gives the values of a volume by name."""
     collector = VolumeCollector(
         machine.devices,
-        VolumeNames(kube),
+        VolumeNames(kube, AttachmentLookups(kube)),
         blocking=BlockingCalls(2.0),
     )
 
@@ -69,7 +70,8 @@ async def test_a_volume_that_is_detached_is_gone_and_the_other_stays(
 
 
 async def test_foreign_volumes_are_counted_by_what_the_machine_sees(machine, kube, kube_server):
-    foreign = ForeignVolumes(kube, Metadata(None, kube, machine.dirs), machine.devices.volumes)
+    metadata, attachments = Metadata(None, kube, machine.dirs), AttachmentLookups(kube)
+    foreign = ForeignVolumes(kube, attachments, metadata, machine.devices.volumes)
     kube_server.has_node()
     kube_server.has_volume(VOLUME, "pv-1")
     machine.attach()

@@ -8,6 +8,7 @@ import pytest
 
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.formatting.rules import MARK_BYTES, mark_block, mark_offsets
+from provisioner.node.mounting.stage import Stager
 from provisioner.node.requests import AccessMode, Unstage
 from tests.node.machine import MIB, VOLUME, Machine, run
 
@@ -34,6 +35,16 @@ async def test_a_new_volume_is_formatted_and_mounted(machine, file_system):
     assert (mount.number, mount.file_system) == (disk.number, file_system or "ext4")
     assert ("nouuid" in mount.super_options) == (file_system == "xfs")
     (machine.staging() / "file").write_text("written")
+
+
+async def test_that_a_volume_is_staged_is_told(machine):
+    """It may have been foreign until now."""
+    told: list[str] = []
+    machine.attach()
+
+    await Stager(machine.tools, on_stage=told.append).stage(machine.stage())
+
+    assert told == [VOLUME]
 
 
 async def test_what_was_written_is_there_the_next_time(machine):
