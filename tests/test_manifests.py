@@ -27,6 +27,7 @@ from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.names import ATTACHMENT_LIMIT, OUT_OF_SERVICE_FOR
 from provisioner.model.taint import OUT_OF_SERVICE, Taint, Toleration, keeps_away
 from tests.calls_in_code import kubernetes_rights
+from tests.documents import page
 from webhook.serving.server import Limits
 
 PACKAGE = Path(package_file).parent
@@ -415,6 +416,39 @@ def test_the_limits_of_memory_fit_the_volumes_that_they_are_said_to_fit():
             f"{default[4 * column + 3]}Mi",
         )
         assert values[program]["resources"] == resources
+
+
+def test_the_room_for_work_takes_as_many_claims_and_deletions_as_is_said():
+    guide, scale = page("install"), page("design/scale")
+    (room, claims, deletions, of_claim, of_deletion), *_ = re.findall(
+        r"^(\d+) MiB are enough for some ([\d,]+) claims .* for ([\d,]+) volumes .* "
+        r"\((\d+) and (\d+) KiB each",
+        guide,
+        re.MULTILINE,
+    )
+    (taken_mib, highest, at_rest, each_kib), *_ = re.findall(
+        r"its limit is for, (\d+) MiB \(\[(\d+) and (\d+)\].*?\): (\d+) KiB a claim", scale
+    )
+    waiting = re.findall(r"([\d,]+) volumes that waited .* took (\d+) MiB, (\d+) KiB", scale)
+    ((volumes, volumes_mib, volume_kib),) = waiting
+    leader = f"| controller that leads | {at_rest} |"
+
+    assert f"{room} MiB for work" in guide
+    assert f"{room} MiB for work" in scale
+    assert any(
+        row.startswith(leader) and f"| {highest} |" in row
+        for row in page("design/performance").splitlines()
+    )
+    assert int(highest) - int(at_rest) == int(taken_mib)
+    assert of_claim == each_kib == f"{int(taken_mib) * 1024 / 1000:.0f}"
+    assert of_deletion == volume_kib
+    assert float(volumes_mib) * 1024 / number(volumes) <= int(volume_kib)
+    for many, kib in ((claims, of_claim), (deletions, of_deletion)):
+        assert 0.9 * int(room) <= number(many) * int(kib) / 1024 <= int(room)
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
 
 
 def test_the_limit_of_the_webhook_is_the_sum_of_what_it_was_measured_to_take():
