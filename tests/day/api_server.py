@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 import msgspec
@@ -42,6 +42,7 @@ _UNWATCHED = frozenset({"events", "leases"})
 _MOST_EVENTS = 10_000  # they live for an hour
 _STRATEGIC, _JSON = "application/strategic-merge-patch+json", "application/json-patch+json"
 
+T = TypeVar("T")
 Hook = Callable[[str, Json], None]  # "ADDED", "MODIFIED", "DELETED"; the object, not to be changed
 
 
@@ -164,9 +165,9 @@ class ApiServer:
         raw = self.kinds[plural].objects.get(key)
         return None if raw is None else msgspec.json.decode(raw)
 
-    def all(self, plural: str) -> Iterator[Json]:
-        """All objects of a kind; read them before anything is written."""
-        return map(msgspec.json.decode, self.kinds[plural].objects.values())
+    def all(self, plural: str, view: type[T]) -> Iterator[T]:
+        """All objects of a kind, and of each what the view names, before anything is written."""
+        return map(msgspec.json.Decoder(view).decode, self.kinds[plural].objects.values())
 
     def change(self, plural: str, key: str, patch: Json) -> Json | None:
         """Somebody's merge patch of object and status; None where there is no such object."""

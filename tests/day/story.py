@@ -32,7 +32,7 @@ LATE_S = 60.0  # what waits for longer is behind
 RECOVERED_WITHIN_S = 600.0
 _SETTLES_S = 600.0
 _LOOK_EVERY_S = 30.0
-_COMPARE_EVERY_S = 900.0  # what EC2 has with what the API server has
+COMPARE_EVERY_S = 900.0  # what EC2 has with what the API server has
 _RESTARTS_AFTER_S = 5.0
 _OUTAGE_S = 600.0
 _RESTART_S = 4.0  # shorter than a leader can do without its leases
@@ -331,7 +331,7 @@ class Day:
         """More often than once an hour, or what is wrong for an hour might not be seen."""
         began_s = NOW.s
         while True:
-            await asyncio.sleep(_COMPARE_EVERY_S)
+            await asyncio.sleep(COMPARE_EVERY_S)
             at = f"after {(NOW.s - began_s) / HOUR_S:g} hours"
             wrong = self._oracle.wrong(at_rest=False)
             self.result.wrong.extend(f"{at}: {each}" for each in wrong)

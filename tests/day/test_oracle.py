@@ -12,6 +12,7 @@ from tests.day.api_server import ApiServer
 from tests.day.clocks import NOW
 from tests.day.cluster import Cluster, Life
 from tests.day.oracle import LEAK_GRACE_S, Oracle, Shown
+from tests.day.story import COMPARE_EVERY_S
 
 PLURALS = ("persistentvolumes", "persistentvolumeclaims", "volumeattachments")
 
@@ -104,6 +105,43 @@ def test_it_sees(fault: Callable[[World], None], says: str) -> None:
     fault(world)
 
     assert says in world.oracle.wrong(at_rest=True)
+
+
+def _told_at_s(world: World, monkeypatch: pytest.MonkeyPatch, *, rights_itself_s: float) -> float:
+    """When it tells of a volume that is away until then; 0 if never."""
+    began_s, there = NOW.s, world.there
+    world.there = {}
+    for look in range(8):
+        passed_s = look * COMPARE_EVERY_S
+        monkeypatch.setattr(NOW, "s", began_s + passed_s)
+        if passed_s >= rights_itself_s:
+            world.there = there
+        if world.oracle.wrong(at_rest=False):
+            return passed_s
+    return 0.0
+
+
+@pytest.mark.parametrize(("lasts_s", "told_s"), [(2_700.0, 0.0), (2_701.0, 2_700.0)])
+def test_what_is_wrong_for_45_minutes_counts_and_passes_unseen_before(
+    lasts_s: float, told_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert _told_at_s(World(), monkeypatch, rights_itself_s=lasts_s) == told_s
+
+
+def test_what_was_right_at_one_look_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    assert _told_at_s(world, monkeypatch, rights_itself_s=1_800.0) == 0.0
+
+    world.there = {}
+
+    assert world.oracle.wrong(at_rest=False) == []
+
+
+def test_a_second_volume_counts_at_once() -> None:
+    world = World()
+    _second_volume(world)
+
+    assert world.oracle.wrong(at_rest=False) == ["doubled: pvc-1 had ['vol-1', 'vol-2']"]
 
 
 def test_what_is_under_way_has_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:

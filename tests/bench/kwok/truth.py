@@ -1,7 +1,9 @@
 """What EC2 has against what the API server has, when nothing is under way any more."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from provisioner.sandbox.api import Api
 from tests.bench.kwok.crowd import ATTACHMENTS, Crowd
@@ -16,6 +18,7 @@ _PATHS = {
     cluster.ATTACHMENTS: ATTACHMENTS,
 }
 _PAGE = "1000"
+T = TypeVar("T")
 
 
 class _Objects:
@@ -24,8 +27,8 @@ class _Objects:
     def __init__(self, lists: Mapping[str, list[Json]]) -> None:
         self._lists = lists
 
-    def all(self, plural: str) -> Iterable[Json]:
-        return self._lists[plural]
+    def all(self, plural: str, view: type[T]) -> Iterable[T]:
+        return (msgspec.convert(each, view) for each in self._lists[plural])
 
 
 class _Account:
