@@ -21,6 +21,7 @@ from provisioner.model.claim import ClaimSpec
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta, ObjectReference, UnlabelledMeta
 from provisioner.model.names import OUR_PREFIX, VOLUME_ID
+from provisioner.model.node import HOSTNAME_LABEL, CsiNodeDriver, CsiNodeSpec
 from provisioner.model.persistent_volume import CsiSource
 
 # etcd refuses objects above 1.5 MiB; a line that never ends must not fill the memory.
@@ -32,7 +33,7 @@ _encode = msgspec.json.Encoder().encode
 # Fields that tell an object from all others of its kind.
 _OWN = frozenset(
     {"name", "uid", "resource_version", "creation_timestamp", "volume_name", "volume_handle"}
-    | {"persistent_volume_name", "provider_id"}
+    | {"persistent_volume_name", "provider_id", "node_id"}
 )
 # Of those, the ones that objects of other kinds name too: kept once for all of them. A claim's UID
 # is in its PersistentVolume; that one's name is in the claim and in each VolumeAttachment.
@@ -44,8 +45,13 @@ _NAMED_ELSEWHERE = frozenset(
         (ClaimSpec, "volume_name"),
         (AttachmentSource, "persistent_volume_name"),
         (CsiSource, "volume_handle"),
+        (CsiNodeDriver, "node_id"),
     }
 )
+# Of the elements of a list, nearly always: then these are entered.
+_LISTS_WITH_OWN = frozenset({(CsiNodeSpec, "drivers")})
+# Labels and annotations whose values do the same, so that no two objects have equal ones.
+_OWN_KEYS = frozenset({VOLUME_ID, HOSTNAME_LABEL})
 # Aggregated discovery, stable since Kubernetes 1.30: two requests instead of one per group.
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -267,7 +273,8 @@ def share(obj: msgspec.Struct) -> None:
 
     Thousands of persistent volumes differ in names and ids; their annotations, finalizers, node
     affinities, class names and statuses are the same few. What is shared must never be changed in
-    place.
+    place. What no two objects have alike is left out: each would push a common part out of the
+    table, and stay there when its object is gone.
     """
     kind = type(obj)
     plan = _plan_of(kind)
@@ -280,13 +287,24 @@ def share(obj: msgspec.Struct) -> None:
     for name in plan.structs:
         if (value := getattr(obj, name)) is not None:
             share(value)
+    for name in plan.lists:
+        for each in getattr(obj, name) or ():
+            share(each)
     for name in plan.parts:
         if (value := getattr(obj, name)) is not None:
-            encoded = _encode(value)
-            if len(encoded) <= _LONGEST:
-                force_setattr(obj, name, _value(kind, name, encoded))
-            elif isinstance(value, msgspec.Struct):
-                share(value)
+            force_setattr(obj, name, _shared(kind, name, value))
+
+
+def _shared(kind: type[msgspec.Struct], name: str, value: Any) -> Any:
+    """A part, or an equal one that was seen lately."""
+    if isinstance(value, dict) and not _OWN_KEYS.isdisjoint(value):
+        return _with_common_texts(value)
+    encoded = _encode(value)
+    if len(encoded) <= _LONGEST:
+        return _value(kind, name, encoded)
+    if isinstance(value, msgspec.Struct):
+        share(value)
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,23 +314,26 @@ class _Plan:
     named_elsewhere: tuple[str, ...]
     texts: tuple[str, ...]
     structs: tuple[str, ...]  # those with ids of their own: no two are equal
-    parts: tuple[str, ...]  # other structs, and what is free-form
+    lists: tuple[str, ...]  # of such structs
+    parts: tuple[str, ...]  # other structs, lists, and texts by keys; nothing that is free-form
 
 
 @cache
 def _plan_of(kind: type[msgspec.Struct]) -> _Plan:
-    named, texts, structs, parts = [], [], [], []
+    named, texts, structs, lists, parts = [], [], [], [], []
     for field in fields(kind):
         types = _either(field.type)
         if field.name in _OWN:
             named += [field.name] if (kind, field.name) in _NAMED_ELSEWHERE else []
+        elif (kind, field.name) in _LISTS_WITH_OWN:
+            lists.append(field.name)
         elif types == {str}:
             texts.append(field.name)
         elif any(_is_struct(each) and _has_own(each) for each in types):
             structs.append(field.name)
-        elif not types & {bool, int, float, datetime}:
+        elif not types & {bool, int, float, datetime} and not any(map(_is_free, types)):
             parts.append(field.name)
-    return _Plan(tuple(named), tuple(texts), tuple(structs), tuple(parts))
+    return _Plan(*map(tuple, (named, texts, structs, lists, parts)))
 
 
 def _either(found: Any) -> set[Any]:
@@ -321,9 +342,14 @@ def _either(found: Any) -> set[Any]:
     return {*(get_args(found) if is_union else (found,))} - {NoneType}
 
 
+def _is_free(found: Any) -> bool:
+    """Whether it is any JSON object, as the whole ``spec`` of a kind: hardly two are equal."""
+    return get_origin(found) is dict and get_args(found)[1] is not str
+
+
 def _has_own(kind: type[msgspec.Struct]) -> bool:
     plan = _plan_of(kind)
-    return bool(plan.structs) or not _OWN.isdisjoint(kind.__struct_fields__)
+    return bool(plan.structs or plan.lists) or not _OWN.isdisjoint(kind.__struct_fields__)
 
 
 def _is_struct(found: Any) -> bool:
@@ -355,9 +381,12 @@ def _text(value: str) -> str:
 @lru_cache(maxsize=4096)  # 300 sizes alone are 900 parts, of claims and persistent volumes
 def _value(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
     value = _field_decoder(kind, name).decode(encoded)
-    if isinstance(value, dict):  # what is in it may be common where it is not as a whole
-        return {_text(key): _common(key, each) for key, each in value.items()}
-    return value
+    return _with_common_texts(value) if isinstance(value, dict) else value
+
+
+def _with_common_texts(value: dict[str, Any]) -> dict[str, Any]:
+    """What is in it may be common where it is not as a whole."""
+    return {_text(key): _common(key, each) for key, each in value.items()}
 
 
 def _common(key: str, value: Any) -> Any:

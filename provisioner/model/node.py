@@ -9,6 +9,7 @@ from provisioner.model.taint import CORDONED, Taint
 from provisioner.model.zone import Place, place_of
 
 TYPE_LABEL = "node.kubernetes.io/instance-type"
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 _READY = "Ready"
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
 _INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-f]+)$")

@@ -7,6 +7,7 @@ from provisioner.kube import resources, wire
 from provisioner.kube.resources import (
     ATTACHMENTS,
     CLAIMS,
+    CSI_NODES,
     LABELLED_CLAIMS,
     NODES,
     PERSISTENT_VOLUMES,
@@ -16,6 +17,7 @@ from provisioner.kube.resources import (
 from provisioner.kube.store import Store
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import SELECTED_NODE, Claim
+from provisioner.model.document import Document
 from provisioner.model.names import VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import VolumeMove
@@ -92,6 +94,44 @@ def test_parts_of_what_is_too_long_to_be_shared_are_shared() -> None:
 
     assert one.status != two.status
     assert one.status.conditions is two.status.conditions
+
+
+DOCUMENTS = Resource("", "v1", "persistentvolumes", "PersistentVolume", Document)
+
+
+@pytest.mark.parametrize(
+    ("resource", "body"),
+    [
+        (NODES, {"metadata": {"labels": {"kubernetes.io/hostname": "own", "team": "shop"}}}),
+        (CSI_NODES, {"spec": {"drivers": [{"name": "ebs", "nodeID": "own"}]}}),
+        (ATTACHMENTS, {"metadata": {"annotations": {VOLUME_ID: "own", "team": "shop"}}}),
+        (DOCUMENTS, {"spec": {"claimRef": {"name": "own"}}}),
+    ],
+    ids=lambda each: each.plural if isinstance(each, Resource) else "",
+)
+def test_what_no_two_objects_have_alike_pushes_nothing_out_of_what_is_shared(
+    resource: Resource[Any], body: Any
+) -> None:
+    data = msgspec.json.encode(body)
+    wire.decode_object(resource, data)
+    before = wire._value.cache_info().misses
+
+    found = wire.decode_object(resource, data.replace(b"own", b"another"))
+
+    assert found == msgspec.json.decode(data.replace(b"own", b"another"), type=resource.type)
+    assert wire._value.cache_info().misses == before
+
+
+def test_common_words_of_labels_that_differ_are_one_text() -> None:
+    def labels_of(name: str) -> dict[str, str]:
+        labels = {"kubernetes.io/hostname": name, "example.com/team": "team-shop"}
+        node = wire.decode_object(NODES, msgspec.json.encode({"metadata": {"labels": labels}}))
+        return dict(node.labels)
+
+    one, two = labels_of("node-1"), labels_of("node-2")
+
+    assert one["example.com/team"] is two["example.com/team"]
+    assert all(a is b for a, b in zip(one, two, strict=True))
 
 
 def test_equal_texts_in_fields_of_other_types_stay_apart() -> None:
