@@ -98,6 +98,7 @@ class Webhook:
         )
         self._repairs = Repairs(
             client=client,
+            volumes=self._caches.volumes,
             nodes=self._caches.node_views,
             lookup=self._lookup,
             leases=self._leases,

@@ -20,6 +20,8 @@ Zones = frozenset[str]
 REGION_LABEL = "topology.kubernetes.io/region"
 BETA_REGION_LABEL = "failure-domain.beta.kubernetes.io/region"
 REGION_KEYS = (REGION_LABEL, BETA_REGION_LABEL)
+# By which a persistent volume tells where it is, as nodes do.
+PLACE_KEYS = frozenset((*ZONE_KEYS, *REGION_KEYS))
 # us-west-2-lax-1a is in us-west-2, us-gov-east-1b in us-gov-east-1.
 # Source: cloud-provider-aws pkg/providers/v1/aws.go (read 2026-11-21).
 _REGION = re.compile(r"([a-zA-Z]+-)+\d+")

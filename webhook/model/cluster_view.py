@@ -45,12 +45,15 @@ class VolumeView(msgspec.Struct, frozen=True, gc=False):
             an in-tree one; None when nothing that counts is said about zones.
         claim_namespace: where its claim is, or was (``claimRef``), "" for none.
         claim_uid: of that claim, "" for none, or while it is only reserved for one.
+        placement: for the repairs, its labels of zone and Region and its node affinity as JSON; ""
+            of one that is being deleted, or that is not our driver's.
     """
 
     volume_id: str
     zones: Zones | None
     claim_namespace: str = ""
     claim_uid: str = ""
+    placement: bytes = b""
 
 
 class NodeView(msgspec.Struct, frozen=True, gc=False):

@@ -4,9 +4,10 @@ They were made while no replica answered, while EC2 did not, before the webhook 
 a zone that had no node yet. One replica works, by a lease; two at once would do no harm, because
 each write names the version that it was decided on.
 
-Thousands of persistent volumes have the same few placements, so each is kept once, as the document
-that the rules judge: whether something is to be done about 10,000 of them is told without asking
-the API server for one.
+The persistent volumes are those of the caches of reviews: a replica that begins to repair lists
+none again. Thousands have the same few placements, so each is kept once, as the document that the
+rules judge: whether something is to be done about 10,000 of them is told without asking the API
+server for one.
 """
 
 import asyncio
@@ -25,20 +26,21 @@ from provisioner.kube.events import EventRecorder, Regarding
 from provisioner.kube.informer import Informer
 from provisioner.kube.lease import Leases
 from provisioner.kube.queue import KeyedQueue
-from provisioner.kube.resources import Projection, Resource
+from provisioner.kube.resources import Resource
 from provisioner.model.backoff import Backoff
 from provisioner.model.decision import SETTLED, Next
 from provisioner.model.errors import KubeError, Reason
-from provisioner.model.meta import KubeObject, ObjectMeta
-from provisioner.model.node_affinity import labels_in, zones_named
+from provisioner.model.meta import KubeObject
+from provisioner.model.node_affinity import zones_named
 from provisioner.slices import in_slices
 from provisioner.tell_once import TellOnce
 from webhook.metrics import WebhookMetrics
-from webhook.model.cluster_view import NodeView
+from webhook.model.cluster_view import NodeView, VolumeView
 from webhook.model.review import Json
 from webhook.repairs import rules
 from webhook.repairs.rules import LabelBackoff, Repair
 from webhook.reviews import persistent_volume_zone_rules as zone_rules
+from webhook.reviews.caches import Kept
 from webhook.reviews.persistent_volume_rules import Doubt, Found, Missing, source_of
 from webhook.reviews.persistent_volume_zone_rules import terms_in
 from webhook.reviews.zone_lookup import ZoneLookup
@@ -64,10 +66,7 @@ _JUDGE_FOR_S = 1.0
 
 log = structlog.get_logger(__name__)
 
-# The keys that tell a zone or a Region; which zone they are asked for does not matter.
-_KEYS = frozenset(labels_in("us-east-1a"))
 _KNOWN = 4096
-_encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 class Whole(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
@@ -93,39 +92,6 @@ class Whole(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
 WHOLE = Resource("", "v1", "persistentvolumes", "PersistentVolume", Whole)
 
 
-class Placed(KubeObject, frozen=True, gc=False, kw_only=True):
-    """What is kept of a persistent volume on EBS.
-
-    Attributes:
-        volume_id: the volume.
-        placement: its labels of zone and Region and its node affinity, as JSON.
-    """
-
-    volume_id: str
-    placement: bytes
-
-
-def placements(driver: str) -> Projection[Placed]:
-    """The persistent volumes on EBS that are not being deleted."""
-
-    def keep(found: Whole) -> Placed | None:
-        source = source_of(found.document, driver)
-        if source is None or not source.well_formed or found.deleting:
-            return None
-        labels = {key: value for key, value in found.labels.items() if key in _KEYS}
-        placement = {
-            "metadata": {"labels": labels},
-            "spec": {"nodeAffinity": found.spec.get("nodeAffinity")},
-        }
-        return Placed(
-            metadata=ObjectMeta(name=found.name, resource_version=found.metadata.resource_version),
-            volume_id=source.volume_id,
-            placement=_same(_encode(placement)),
-        )
-
-    return Projection(WHOLE, keep)
-
-
 @lru_cache(maxsize=_KNOWN)
 def needs_repair(
     placement: bytes, place: Found, writable: tuple[tuple[str, str], ...], keys: tuple[str, ...]
@@ -133,7 +99,7 @@ def needs_repair(
     """Whether anything is to be done about volumes there that are placed so.
 
     Args:
-        placement: of a ``Placed``.
+        placement: of a ``VolumeView``.
         place: where EC2 has them.
         writable: ``zone_rules.writable`` of that zone, as items.
         keys: ``zone_rules.zone_keys`` of that zone.
@@ -148,9 +114,13 @@ def own_place(placement: bytes) -> Found | None:
     return Found(zones[0]) if len(zones) == 1 and zones[0] else None
 
 
-@lru_cache(maxsize=_KNOWN)
-def _same(placement: bytes) -> bytes:
-    return placement
+def _placed(kept: Kept[VolumeView] | None) -> VolumeView | None:
+    """What is kept of a persistent volume that may be repaired."""
+    return kept.view if kept is not None and kept.view.placement else None
+
+
+def _place(placed: VolumeView) -> tuple[str, bytes]:
+    return placed.volume_id, placed.placement
 
 
 class Repairs:
@@ -158,6 +128,7 @@ class Repairs:
 
     Args:
         client: of the API server.
+        volumes: the persistent volumes on EBS; filled before ``run``.
         nodes: the views of all nodes as they are now, those that are alike once.
         lookup: tells the zones of volumes.
         leases: the one lease; losing it ends nothing but the repairs.
@@ -170,6 +141,7 @@ class Repairs:
         self,
         *,
         client: KubeClient,
+        volumes: Informer[Kept[VolumeView]],
         nodes: Callable[[], Collection[NodeView]],
         lookup: ZoneLookup,
         leases: Leases,
@@ -178,6 +150,7 @@ class Repairs:
         driver: str,
     ) -> None:
         self.client = client
+        self.volumes = volumes
         self.nodes = nodes
         self.lookup = lookup
         self.metrics = metrics
@@ -189,6 +162,8 @@ class Repairs:
         self.affinity_is_fixed = False
         # Warnings that were given: once is enough.
         self._warned = TellOnce(most=_MOST_WARNED)
+        self._term: _Term | None = None
+        volumes.subscribe(self._changed)
 
     async def run(self) -> None:
         """Take the lease, work for as long as it is ours, and again."""
@@ -196,20 +171,29 @@ class Repairs:
             await self._leases.acquire()
             self.metrics.leader.set(1)
             log.info("repairing persistent volumes that the webhook did not review")
-            term = _Term(self)
-            working = asyncio.create_task(term.run(), name="repairs")
+            self._term = _Term(self)
+            working = asyncio.create_task(self._term.run(), name="repairs")
             holding = asyncio.create_task(self._leases.hold(), name="lease of repairs")
             try:
                 await asyncio.wait({working, holding}, return_when=asyncio.FIRST_COMPLETED)
                 if working.done():
                     working.result()  # it never ends by itself but by a mistake
             finally:
+                self._term = None
                 self.metrics.leader.set(0)
                 for task in (working, holding):
                     task.cancel()
                 await asyncio.gather(working, holding, return_exceptions=True)
 
-    def judge(self) -> Callable[[Placed, Found | None], bool]:
+    def _changed(self, old: Kept[VolumeView] | None, new: Kept[VolumeView] | None) -> None:
+        before, now = _placed(old), _placed(new)
+        if now is None and old is not None:
+            self.label_backoff.forget(old.name)
+        changed = new or old
+        if self._term is not None and changed is not None:
+            self._term.changed(changed.name, before, now)
+
+    def judge(self) -> Callable[[VolumeView, Found | None], bool]:
         """Whether a persistent volume says all that it can about a place, by the nodes of now."""
 
         @cache
@@ -219,7 +203,7 @@ class Repairs:
                 zone, nodes
             )
 
-        def fits(placed: Placed, place: Found | None) -> bool:
+        def fits(placed: VolumeView, place: Found | None) -> bool:
             return place is not None and not needs_repair(
                 placed.placement, place, *known(place.zone)
             )
@@ -245,7 +229,6 @@ class _Term:
 
     def __init__(self, of: Repairs) -> None:
         self._of = of
-        self._placed: Informer[Placed] = Informer(of.client, placements(of.driver), of.metrics)
         self._queue = KeyedQueue("repairs", self._repair, of.metrics)
         # To look at, by name; False if its own affinity may be believed for the moment.
         self._pending: dict[str, bool] = {}
@@ -260,34 +243,34 @@ class _Term:
 
     async def run(self) -> None:
         """Work until cancelled."""
-        self._placed.subscribe(self._changed)
         async with asyncio.TaskGroup() as tasks:
-            for work in (self._placed.run, self._queue.run, self._look, self._look_at_all_again):
+            for work in (self._queue.run, self._look, self._look_at_all):
                 tasks.create_task(work(), name=work.__qualname__)
 
-    def _changed(self, old: Placed | None, new: Placed | None) -> None:
-        if new is None:
-            if old is not None:
-                self._of.label_backoff.forget(old.name)
-                self._confirmed.discard(old.name)
-            return
-        if old is None or (old.placement, old.volume_id) != (new.placement, new.volume_id):
-            # What appears from now on was looked at by the webhook or written by a provisioner. If
-            # it is complete, EC2 is asked about it with all others, and not once for each: the
-            # controller lives on the same quota.
-            self._confirmed.discard(new.name)
-            self._add(new.name, ask=not self._placed.synced.is_set())
+    def changed(self, name: str, before: VolumeView | None, now: VolumeView | None) -> None:
+        """Look at a persistent volume that has come, or was placed otherwise.
+
+        What appears was looked at by the webhook or written by a provisioner. If it is complete,
+        EC2 is asked about it with all others, and not once for each: the controller lives on the
+        same quota.
+        """
+        is_same = before is not None and now is not None and _place(before) == _place(now)
+        if not is_same:
+            self._confirmed.discard(name)
+            if now is not None:
+                self._add(name, ask=False)
 
     def _add(self, name: str, *, ask: bool) -> None:
         self._pending[name] = ask or self._pending.get(name, False)
         self._wake.set()
 
-    async def _look_at_all_again(self) -> None:
+    async def _look_at_all(self) -> None:
         while True:
+            async for kept in in_slices(self._of.volumes.values()):
+                if _placed(kept) is not None:
+                    self._add(kept.name, ask=True)
             await asyncio.sleep(_ALL_AGAIN_S)
             self._of.affinity_is_fixed = False
-            async for placed in in_slices(self._placed.values()):
-                self._add(placed.name, ask=True)
 
     async def _look(self) -> None:
         doubts = 0
@@ -310,40 +293,42 @@ class _Term:
     async def _look_at(self, chunk: Mapping[str, bool]) -> list[str]:
         """Hand over those that need a repair; the names of those about which EC2 did not answer."""
         fits = self._judge()
-        asked = [
-            placed
+        asked = {
+            name: placed
             for name, ask in chunk.items()
-            if (placed := self._placed.get(name)) is not None
+            if (placed := _placed(self._of.volumes.get(name))) is not None
             and (
                 (ask and name not in self._confirmed)
                 or not fits(placed, own_place(placed.placement))
             )
-        ]
+        }
         await asyncio.sleep(0)  # also if nothing is to be asked, of 100,000 together
-        truths = await self._of.lookup.zones([placed.volume_id for placed in asked])
+        truths = await self._of.lookup.zones(placed.volume_id for placed in asked.values())
         doubtful = []
-        for placed in asked:
+        for name, placed in asked.items():
             match truths[placed.volume_id]:
                 case Doubt():
-                    doubtful.append(placed.name)
+                    doubtful.append(name)
                 case Missing():
                     self._of.metrics.repairs.labels("volume_missing").inc()
                 case Found() as truth if not fits(placed, truth):
-                    await self._hand_over(placed.name)
+                    await self._hand_over(name)
                 case truth:
-                    self._confirm(placed, truth)
+                    self._confirm(name, placed, truth)
         return doubtful
 
-    def _judge(self) -> Callable[[Placed, Found | None], bool]:
+    def _judge(self) -> Callable[[VolumeView, Found | None], bool]:
         if clock.now_s() > self._fits_until_s:
             self._fits = self._of.judge()
             self._fits_until_s = clock.now_s() + _JUDGE_FOR_S
         return self._fits
 
-    def _confirm(self, placed: Placed, truth: Found) -> None:
+    def _confirm(self, name: str, placed: VolumeView, truth: Found) -> None:
         """Ask no more where the affinity says the same; one on an Outpost says more than a zone."""
-        if self._placed.get(placed.name) is placed and own_place(placed.placement) == truth:
-            self._confirmed.add(placed.name)
+        now = _placed(self._of.volumes.get(name))
+        is_same = now is not None and _place(now) == _place(placed)
+        if is_same and own_place(placed.placement) == truth:
+            self._confirmed.add(name)
 
     async def _hand_over(self, name: str) -> None:
         rest_s = self._of.label_backoff.rest_s(name, clock.now_s())

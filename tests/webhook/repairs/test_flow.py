@@ -14,6 +14,7 @@ import pytest
 
 from provisioner.kube import wire
 from provisioner.kube.events import EventRecorder, Regarding
+from provisioner.kube.informer import Informer
 from provisioner.kube.lease import Leases
 from provisioner.model.backoff import Backoff
 from provisioner.model.errors import Ec2Error, KubeError, Reason
@@ -23,6 +24,7 @@ from webhook.model.cluster_view import NodeView
 from webhook.model.review import Json
 from webhook.repairs import flow, rules
 from webhook.repairs.flow import FOUGHT_OVER, WRONG_AFFINITY, Repairs
+from webhook.reviews import caches
 from webhook.reviews import zone_lookup as lookup
 from webhook.reviews.zone_lookup import ZoneLookup
 
@@ -47,7 +49,12 @@ class Writable(Kube):
     patched: list[str] = field(default_factory=list)
     under_way: int = 0
     most_under_way: int = 0
+    lists: int = 0
     news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def list(self, resource: Any, **more: Any) -> wire.Listing[Any]:
+        self.lists += 1
+        return await super().list(resource, **more)
 
     async def patch(self, resource: Any, name: str, body: Json, **_: Any) -> Any:
         self.under_way += 1
@@ -126,8 +133,10 @@ class World:
         self, *, all_again_s: float = 600.0, label_rest_s: float = 60.0
     ) -> AsyncIterator[None]:
         lookup = ZoneLookup(self.ec2.volumes, self.metrics)
+        volumes = Informer(self.kube.client, caches.volumes(DRIVER), self.metrics)
         work = Repairs(
             client=self.kube.client,
+            volumes=volumes,
             nodes=lambda: self.nodes,
             lookup=lookup,
             leases=cast("Leases", self.lease),
@@ -138,12 +147,15 @@ class World:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(flow, "_ALL_AGAIN_S", all_again_s)
             patch.setattr(rules, "_REST", Backoff(label_rest_s, 3600.0))
-            running = asyncio.create_task(work.run())
+            running = [asyncio.create_task(volumes.run())]
+            await volumes.synced.wait()
+            running.append(asyncio.create_task(work.run()))
             try:
                 yield
             finally:
-                running.cancel()
-                await asyncio.gather(running, return_exceptions=True)
+                for each in running:
+                    each.cancel()
+                await asyncio.gather(*running, return_exceptions=True)
                 await lookup.close()
 
 
@@ -199,6 +211,19 @@ async def test_one_that_appears_later_gets_them_too(world: World):
         await world.until(world.affinity)
 
     assert (world.labels(), world.affinity()) == ({ZONE: A}, pinned(A))
+
+
+async def test_who_repairs_lists_nothing_that_the_caches_of_reviews_have(world: World):
+    world.kube.put(PVS, a_pv("first"))
+
+    async with world.repairing():
+        await world.until(lambda: world.labels("first"))
+        world.lease.lost.set()
+        await asyncio.wait_for(world.lease.taken_again.wait(), 10)
+        world.kube.put(PVS, a_pv())
+        await world.until(world.affinity)
+
+    assert world.kube.lists == 1
 
 
 async def test_an_in_tree_one_gets_them_too(world: World):

@@ -95,14 +95,14 @@ async def test_caches_follow_the_cluster():
         kube.put("persistentvolumes", a_persistent_volume("pv"))
         kube.put("persistentvolumeclaims", a_claim("data", bound="pv"))
         await settled()
-        bound = caches.claim("shop/data"), caches.volume("pv")
+        bound, volume = caches.claim("shop/data"), caches.volume("pv")
         kube.remove("persistentvolumes", "pv")
         await settled()
 
-        assert bound == (
-            ClaimView("pv", "fast", "uid-shop/data"),
-            VolumeView("vol-1", frozenset({A}), "shop", "uid-shop/data"),
-        )
+        assert bound == ClaimView("pv", "fast", "uid-shop/data")
+        assert volume is not None
+        seen = (volume.volume_id, volume.zones, volume.claim_namespace, volume.claim_uid)
+        assert seen == ("vol-1", frozenset({A}), "shop", "uid-shop/data")
         assert caches.volume("pv") is None
 
 
@@ -176,7 +176,35 @@ async def test_an_in_tree_volume_is_kept_by_its_bare_id():
 
     view = await volume_view({"metadata": {"name": "old", "labels": {ZONE: A}}, "spec": spec})
 
-    assert view == VolumeView("vol-9", frozenset({A}))
+    assert view is not None
+    assert (view.volume_id, view.zones, view.claim_uid) == ("vol-9", frozenset({A}), "")
+
+
+async def test_how_volumes_are_placed_is_kept_once_for_all_that_are_placed_alike():
+    one, two = [await volume_view(placed(term(ZONE, A), labels={ZONE: A})) for _ in range(2)]
+    other = await volume_view(placed(term(ZONE, A), labels={ZONE: B}))
+
+    assert one is not None
+    assert two is not None
+    assert other is not None
+    assert one.placement is two.placement
+    assert one.placement != other.placement
+
+
+@pytest.mark.parametrize(
+    "persistent_volume",
+    [
+        placed(term(ZONE, A)) | {"metadata": {"name": "pv", "deletionTimestamp": "2026"}},
+        a_persistent_volume(volume="not-a-volume"),
+        a_persistent_volume(driver="ebs.csi.eks.amazonaws.com"),
+    ],
+    ids=["being deleted", "of no volume", "of EKS Auto Mode"],
+)
+async def test_how_one_is_placed_that_is_not_ours_to_repair_is_not_kept(persistent_volume: Json):
+    view = await volume_view(persistent_volume)
+
+    assert view is not None
+    assert view.placement == b""
 
 
 async def test_nothing_at_all_is_kept_of_volumes_and_classes_of_other_drivers():
@@ -192,7 +220,7 @@ async def test_nothing_at_all_is_kept_of_volumes_and_classes_of_other_drivers():
 
         assert [caches.volume(name) for name in ("nfs", "bare", "late")] == [None] * 3
         assert caches.storage_class("nfs") is None
-        assert kept_by(caches._volumes) + kept_by(caches._classes) == []
+        assert kept_by(caches.volumes) + kept_by(caches._classes) == []
 
 
 def kept_by(informer: Informer[Any]) -> list[Any]:
@@ -205,7 +233,7 @@ async def test_what_is_kept_of_a_volume_is_its_view_name_and_version():
     kube.put("persistentvolumes", a_persistent_volume(annotations=annotations, uid="u"))
 
     async with caches_of(kube) as caches:
-        (kept,) = kept_by(caches._volumes)
+        (kept,) = kept_by(caches.volumes)
 
     assert (kept.name, kept.metadata.resource_version) == ("pv", "11")
     assert set(structs.asdict(kept.metadata)) == {"key", "resource_version"}
