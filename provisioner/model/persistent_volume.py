@@ -10,7 +10,7 @@ from msgspec import structs
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.meta import KubeObject, ObjectReference
 from provisioner.model.names import COPY_OF, asked_annotations
-from provisioner.model.node_affinity import Json, zones_named
+from provisioner.model.node_affinity import PLACE_KEYS, Json, zones_named
 from provisioner.model.volume import normalised_handle
 from provisioner.model.zone import BETA_ZONE_LABEL, ZONE_LABEL
 
@@ -80,11 +80,17 @@ class PersistentVolume(KubeObject, frozen=True, rename="camel", gc=False, kw_onl
     status: PersistentVolumeStatus | None = None
 
     def as_cached(self, driver: str) -> "PersistentVolume":
-        """The persistent volume without the annotations that nobody asks for."""
-        left = asked_annotations(self.annotations, driver)
-        if len(left) == len(self.annotations):
+        """The persistent volume without the annotations and labels that nobody asks for.
+
+        Of its labels, only those of zone and Region are asked for. Whoever writes to it reads it
+        again, or writes by key.
+        """
+        annotations = asked_annotations(self.annotations, driver)
+        labels = {key: text for key, text in self.labels.items() if key in PLACE_KEYS}
+        if len(annotations) == len(self.annotations) and len(labels) == len(self.labels):
             return self
-        return structs.replace(self, metadata=structs.replace(self.metadata, annotations=left))
+        meta = structs.replace(self.metadata, annotations=annotations, labels=labels)
+        return structs.replace(self, metadata=meta)
 
     @property
     def phase(self) -> str:

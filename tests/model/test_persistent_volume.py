@@ -2,6 +2,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from provisioner.model.driver import IN_TREE_DRIVER
 from provisioner.model.persistent_volume import (
@@ -146,3 +147,14 @@ def test_attachments_are_called_by_the_handle_as_it_is_written_in_csi_form(
 
     assert found.handle == called
     assert found.named_volume == VOLUME
+
+
+def test_a_cache_keeps_nothing_of_what_strangers_write_to_one():
+    place = {"topology.kubernetes.io/zone": "us-east-1a", "topology.kubernetes.io/region": "us"}
+    found = a_persistent_volume(annotations={PROVISIONED_BY: DRIVER, "example.com/team": "a"})
+    meta = structs.replace(found.metadata, labels=place | {"example.com/release": "r-7"})
+
+    kept = structs.replace(found, metadata=meta).as_cached(DRIVER)
+
+    assert (kept.labels, kept.annotations) == (place, {PROVISIONED_BY: DRIVER})
+    assert kept.as_cached(DRIVER) is kept

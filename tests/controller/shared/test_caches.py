@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from provisioner.controller.shared import caches as caches_module
 from provisioner.controller.shared.caches import CLAIMS_BY, Caches
-from provisioner.kube import resources
+from provisioner.kube import resources, wire
 from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
@@ -257,6 +257,7 @@ def of_sizes(count: int, sizes: int, strange: str) -> tuple[bytes, bytes]:
         if strange:
             for each in (claim, volume):
                 each["metadata"]["annotations"][strange] = f"{n} of a tool that applies manifests"
+                each["metadata"]["labels"] |= {f"{strange}-{key}": f"release-{n}" for key in "ab"}
     at = {"resourceVersion": "9"}
     first, second = ({"metadata": at, "items": each} for each in (claims, volumes))
     return json.dumps(first).encode(), json.dumps(second).encode()
@@ -292,8 +293,10 @@ def bytes_kept_once(lists: tuple[bytes, bytes]) -> int:
 )
 def test_many_sizes_and_what_strangers_write_take_hardly_more_memory(sizes: int, strange: str):
     alike = bytes_kept(of_sizes(2000, 1, ""))
+    before = wire._text.cache_info().misses
 
     assert bytes_kept(of_sizes(2000, sizes, strange)) < 1.15 * alike
+    assert wire._text.cache_info().misses - before < 1000, "what strangers write is in the table"
 
 
 def test_a_restored_etcd_that_one_kind_notices_has_all_kinds_listed():
