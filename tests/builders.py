@@ -16,7 +16,15 @@ from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import Ec2Error, Outcome, Reason
 from provisioner.model.meta import ObjectMeta, ObjectReference
 from provisioner.model.names import VOLUME_ID
-from provisioner.model.node import CsiNode, CsiNodeDriver, CsiNodeSpec, Node, OwnedMeta, Owner
+from provisioner.model.node import (
+    CsiNode,
+    CsiNodeDriver,
+    CsiNodeSpec,
+    Node,
+    NodeMeta,
+    OwnedMeta,
+    Owner,
+)
 from provisioner.model.storage_class import StorageClass
 from provisioner.model.volume import AttachmentState, InstanceAttachment, Volume, VolumeState
 
@@ -129,7 +137,7 @@ def a_node(
 ) -> Node:
     """A node with the label of its zone, and more ``labels``."""
     return Node(
-        metadata=ObjectMeta(
+        metadata=NodeMeta(
             name=name,
             resource_version=version,
             labels={**({z.ZONE_LABEL: zone} if zone else {}), **(labels or {})} or None,

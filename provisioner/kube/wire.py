@@ -21,7 +21,14 @@ from provisioner.model.claim import ClaimSpec
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta, ObjectReference, UnlabelledMeta
 from provisioner.model.names import OUR_PREFIX, VOLUME_ID
-from provisioner.model.node import HOSTNAME_LABEL, CsiNodeDriver, CsiNodeSpec
+from provisioner.model.node import (
+    HOSTNAME_LABEL,
+    CsiNode,
+    CsiNodeDriver,
+    CsiNodeSpec,
+    NodeMeta,
+    NodeStatus,
+)
 from provisioner.model.persistent_volume import CsiSource
 
 # etcd refuses objects above 1.5 MiB; a line that never ends must not fill the memory.
@@ -33,10 +40,11 @@ _encode = msgspec.json.Encoder().encode
 # Fields that tell an object from all others of its kind.
 _OWN = frozenset(
     {"name", "uid", "resource_version", "creation_timestamp", "volume_name", "volume_handle"}
-    | {"persistent_volume_name", "provider_id", "node_id"}
+    | {"persistent_volume_name", "provider_id", "node_id", "kept_node_uid", "address"}
 )
 # Of those, the ones that objects of other kinds name too: kept once for all of them. A claim's UID
-# is in its PersistentVolume; that one's name is in the claim and in each VolumeAttachment.
+# is in its PersistentVolume, a Node's in its CSINode; a PersistentVolume's name is in the claim and
+# in each VolumeAttachment.
 _NAMED_ELSEWHERE = frozenset(
     {
         (UnlabelledMeta, "uid"),  # a claim's
@@ -46,10 +54,12 @@ _NAMED_ELSEWHERE = frozenset(
         (AttachmentSource, "persistent_volume_name"),
         (CsiSource, "volume_handle"),
         (CsiNodeDriver, "node_id"),
+        (NodeMeta, "uid"),
+        (CsiNode, "kept_node_uid"),
     }
 )
 # Of the elements of a list, nearly always: then these are entered.
-_LISTS_WITH_OWN = frozenset({(CsiNodeSpec, "drivers")})
+_LISTS_WITH_OWN = frozenset({(CsiNodeSpec, "drivers"), (NodeStatus, "addresses")})
 # Labels and annotations whose values do the same, so that no two objects have equal ones.
 _OWN_KEYS = frozenset({VOLUME_ID, HOSTNAME_LABEL})
 # Aggregated discovery, stable since Kubernetes 1.30: two requests instead of one per group.

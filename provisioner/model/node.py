@@ -3,14 +3,17 @@
 import re
 
 import msgspec
+from msgspec import structs
 
 from provisioner.model.meta import KubeObject, ObjectMeta
+from provisioner.model.names import OUR_PREFIX
 from provisioner.model.taint import CORDONED, Taint
 from provisioner.model.zone import Place, place_of
 
 TYPE_LABEL = "node.kubernetes.io/instance-type"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
 _READY = "Ready"
+_NODE_KIND = "Node"
 # aws:///us-east-1a/i-0123 of a cloud controller; some leave out the zone or the cloud.
 _INSTANCE_ID = re.compile(r"(?:^|/)(i-[0-9a-f]+)$")
 
@@ -50,11 +53,35 @@ class NodeStatus(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     addresses: list[NodeAddress] | None = None
 
 
+class NodeMeta(ObjectMeta, frozen=True, rename="camel", gc=False, kw_only=True):
+    """``metadata`` of a node, whose UID its CSINode names."""
+
+
 class Node(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
     """A Node."""
 
+    metadata: NodeMeta = NodeMeta()
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    def as_cached(self) -> "Node":
+        """The node without what nobody asks for.
+
+        Of its annotations ours are left, of its conditions Ready. Its addresses are asked for while
+        it does not name its instance. All of its labels stay: a pod may select nodes by any, and so
+        may the node affinity of a persistent volume.
+        """
+        annotations = self.metadata.annotations
+        if annotations:
+            # Empty where others had some: a patch must not take their place (``node_patch_rules``).
+            annotations = {k: text for k, text in annotations.items() if k.startswith(OUR_PREFIX)}
+        conditions = [each for each in self.status.conditions or () if each.type == _READY]
+        addresses = None if self.instance_id else self.status.addresses
+        return structs.replace(
+            self,
+            metadata=structs.replace(self.metadata, annotations=annotations),
+            status=NodeStatus(conditions=conditions, addresses=addresses),
+        )
 
     @property
     def ready(self) -> str:
@@ -115,15 +142,38 @@ class CsiNodeSpec(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class CsiNode(KubeObject, frozen=True, rename="camel", gc=False, kw_only=True):
-    """A CSINode: what kubelet knows of the drivers on its node."""
+    """A CSINode: what kubelet knows of the drivers on its node.
+
+    Attributes:
+        kept_node_uid: as of ``as_cached``; the API server stores no such field.
+    """
 
     metadata: OwnedMeta = OwnedMeta()
     spec: CsiNodeSpec = CsiNodeSpec()
+    kept_node_uid: str = ""
+
+    def as_cached(self, driver: str) -> "CsiNode":
+        """The CSINode without what nobody asks for: its node's UID and our driver are left."""
+        owners = [each for each in self.metadata.owner_references or () if each.kind == _NODE_KIND]
+        is_one = len(owners) == 1  # kubelet writes no other
+        own = self.driver(driver)
+        return CsiNode(
+            metadata=OwnedMeta(
+                name=self.name,
+                resource_version=self.metadata.resource_version,
+                deletion_timestamp=self.metadata.deletion_timestamp,
+                owner_references=None if is_one else owners,
+            ),
+            spec=CsiNodeSpec(drivers=[own] if own is not None else None),
+            kept_node_uid=owners[0].uid if is_one else self.kept_node_uid,
+        )
 
     def is_of(self, node: Node) -> bool:
         """Whether kubelet wrote it for this very node, and not for one that had its name before."""
+        if self.kept_node_uid:
+            return self.kept_node_uid == node.uid
         owners = self.metadata.owner_references or ()
-        return any(each.kind == "Node" and each.uid == node.uid for each in owners)
+        return any(each.kind == _NODE_KIND and each.uid == node.uid for each in owners)
 
     def driver(self, name: str) -> CsiNodeDriver | None:
         """The registration of one driver, None when it is not registered."""

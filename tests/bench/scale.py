@@ -331,7 +331,7 @@ class _Crowd:
             began_s = time.monotonic()
             at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
             due = range(turn, self._there.nodes, int(_HEARTBEAT_S))
-            body = {"status": {"conditions": [standing.ready(at)]}}
+            body = {"status": {"conditions": standing.conditions(at)}}
             await self._made.hands.send_all(("PATCH", f"{_node(n)}/status", body) for n in due)
             turn = (turn + 1) % int(_HEARTBEAT_S)
             await asyncio.sleep(max(0.0, began_s + 1.0 - time.monotonic()))

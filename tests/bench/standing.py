@@ -27,9 +27,9 @@ _VOLUME_ID = re.compile("vol-([0-9a-f]{17})")
 _MADE = "2026-11-20T00:00:00Z"
 TEAMS = 200
 TEAM = "team-0"
-_IMAGES = 20  # a kubelet tells 50 at most
+_IMAGES = 50  # as many as a kubelet tells (nodeStatusMaxImages)
 _IDENTITY = "1795494010535-9436-ebs.csi.aws.com"
-_OTHERS = 10**8  # the UIDs of a claim, its volume and its attachment are three
+_OTHERS = 10**8  # the UIDs of a claim, its volume, its attachment and a CSINode are four
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,40 +300,121 @@ def attachment(n: int, nodes: int) -> Json:
 
 
 def node(n: int) -> Json:
-    """Ready."""
+    """Ready, as kOps and its cloud controller, kubelet, Calico and the node plugin leave one."""
     zone = ZONES[n % len(ZONES)]
-    labels = {
-        "kubernetes.io/hostname": node_name(n),
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        "node.kubernetes.io/instance-type": "m5.large",
-        "topology.kubernetes.io/zone": zone,
-        "topology.kubernetes.io/region": region_of(zone),
-        "topology.ebs.csi.aws.com/zone": zone,
-    }
-    images = [
-        {"names": [f"registry.example/team-{i}/app@sha256:{i:064x}"], "sizeBytes": 10**8 + i}
-        for i in range(_IMAGES)
-    ]
     return {
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": _meta(node_name(n), n, labels=labels),
-        "spec": {"providerID": f"aws:///{zone}/{instance_id(n)}"},
-        "status": {"conditions": [ready(_MADE)], "images": images},
+        "metadata": _meta(
+            node_name(n), n, labels=_labels_of_node(n, zone), annotations=_annotations_of_node(n)
+        ),
+        "spec": {
+            "providerID": f"aws:///{zone}/{instance_id(n)}",
+            "podCIDR": f"100.64.{n % 250}.0/24",
+            "podCIDRs": [f"100.64.{n % 250}.0/24"],
+        },
+        "status": {
+            "capacity": _capacity("2", "7902476Ki"),
+            "allocatable": _capacity("1930m", "7187724Ki"),
+            "conditions": conditions(_MADE),
+            "addresses": [
+                {"type": "InternalIP", "address": _address(n)},
+                {"type": "InternalDNS", "address": node_name(n)},
+                {"type": "Hostname", "address": node_name(n)},
+            ],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
+            "nodeInfo": _node_info(n),
+            "images": [_image(i) for i in range(_IMAGES)],
+        },
     }
 
 
-def ready(heartbeat: str) -> Json:
-    """What a kubelet writes every five minutes, with the time of that."""
+def _address(n: int) -> str:
+    return f"10.{n // 65_536 % 256}.{n // 256 % 256}.{n % 256}"
+
+
+def _labels_of_node(n: int, zone: str) -> dict[str, str]:
     return {
-        "type": "Ready",
-        "status": "True",
-        "reason": "KubeletReady",
-        "message": "kubelet is posting ready status",
-        "lastHeartbeatTime": heartbeat,
-        "lastTransitionTime": _MADE,
+        "beta.kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/instance-type": "m5.large",
+        "beta.kubernetes.io/os": "linux",
+        "failure-domain.beta.kubernetes.io/region": region_of(zone),
+        "failure-domain.beta.kubernetes.io/zone": zone,
+        "k8s.io/cloud-provider-aws": "7e9a2c8b0c5d4e1fb1f3e6a9d0c4b7a2",
+        "kops.k8s.io/instancegroup": f"nodes-{zone}",
+        "kubernetes.io/arch": "amd64",
+        "kubernetes.io/hostname": node_name(n),
+        "kubernetes.io/os": "linux",
+        "node-role.kubernetes.io/node": "",
+        "node.kubernetes.io/instance-type": "m5.large",
+        "topology.ebs.csi.aws.com/zone": zone,
+        "topology.k8s.aws/zone-id": f"use1-az{ZONES.index(zone) + 1}",
+        "topology.kubernetes.io/region": region_of(zone),
+        "topology.kubernetes.io/zone": zone,
     }
+
+
+def _annotations_of_node(n: int) -> dict[str, str]:
+    return {
+        "alpha.kubernetes.io/provided-node-ip": _address(n),
+        "csi.volume.kubernetes.io/nodeid": json.dumps({EBS_DRIVER: instance_id(n)}),
+        "node.alpha.kubernetes.io/ttl": "0",
+        "projectcalico.org/IPv4Address": f"{_address(n)}/19",
+        "projectcalico.org/IPv4IPIPTunnelAddr": f"100.64.{n % 250}.1",
+        "volumes.kubernetes.io/controller-managed-attach-detach": "true",
+    }
+
+
+def _capacity(cpu: str, memory: str) -> dict[str, str]:
+    return {
+        "cpu": cpu,
+        "ephemeral-storage": "60858996Ki",
+        "hugepages-1Gi": "0",
+        "hugepages-2Mi": "0",
+        "memory": memory,
+        "pods": "110",
+    }
+
+
+def _node_info(n: int) -> dict[str, str]:
+    return {
+        "machineID": f"ec2{n:029x}",
+        "systemUUID": f"ec2{n:05x}-7f00-4a7e-9d61-{n:012x}",
+        "bootID": _uid(n),
+        "kernelVersion": "6.8.0-1031-aws",
+        "osImage": "Ubuntu 24.04.3 LTS",
+        "containerRuntimeVersion": "containerd://2.1.4",
+        "kubeletVersion": "v1.36.3",
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": "amd64",
+    }
+
+
+def _image(i: int) -> Json:
+    name = f"registry.example/team-{i}/app"
+    return {"names": [f"{name}@sha256:{i:064x}", f"{name}:v1.{i}.0"], "sizeBytes": 10**8 + i}
+
+
+def conditions(heartbeat: str) -> list[Json]:
+    """What a kubelet writes every five minutes, with the time of that."""
+    told = {
+        "MemoryPressure": ("False", "KubeletHasSufficientMemory", "has sufficient memory"),
+        "DiskPressure": ("False", "KubeletHasNoDiskPressure", "has no disk pressure"),
+        "PIDPressure": ("False", "KubeletHasSufficientPID", "has sufficient PID"),
+        "Ready": ("True", "KubeletReady", "is posting ready status"),
+    }
+    return [
+        {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": f"kubelet {what}",
+            "lastHeartbeatTime": heartbeat,
+            "lastTransitionTime": _MADE,
+        }
+        for kind, (status, reason, what) in told.items()
+    ]
 
 
 def csi_node(n: int) -> Json:
@@ -344,10 +425,21 @@ def csi_node(n: int) -> Json:
         "topologyKeys": ["topology.ebs.csi.aws.com/zone", "topology.kubernetes.io/zone"],
         "allocatable": {"count": 25},
     }
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node_name(n), "uid": _uid(n)}
+    migrated = ("aws-ebs", "azure-disk", "azure-file", "cinder", "gce-pd", "portworx-volume")
     return {
         "apiVersion": "storage.k8s.io/v1",
         "kind": "CSINode",
-        "metadata": _meta(node_name(n), n),
+        "metadata": _meta(
+            node_name(n),
+            3 * _OTHERS + n,
+            annotations={
+                "storage.alpha.kubernetes.io/migrated-plugins": ",".join(
+                    f"kubernetes.io/{each}" for each in migrated
+                )
+            },
+            ownerReferences=[owner],
+        ),
         "spec": {"drivers": [driver]},
     }
 

@@ -3,8 +3,7 @@
 import pytest
 
 from provisioner.conformance.cluster import survey
-from provisioner.model.meta import ObjectMeta
-from provisioner.model.node import Node, NodeCondition, NodeSpec, NodeStatus
+from provisioner.model.node import Node, NodeCondition, NodeMeta, NodeSpec, NodeStatus
 from provisioner.model.taint import Taint
 from provisioner.model.zone import ZONE_LABEL
 
@@ -12,7 +11,7 @@ READY = NodeStatus(conditions=[NodeCondition(type="Ready", status="True")])
 
 
 def node(name: str, zone: str = "a", spec: NodeSpec | None = None, **changes: object) -> Node:
-    meta = ObjectMeta(name=name, labels={ZONE_LABEL: zone})
+    meta = NodeMeta(name=name, labels={ZONE_LABEL: zone})
     status = changes.get("status", READY)
     assert isinstance(status, NodeStatus)
     return Node(metadata=meta, spec=spec or NodeSpec(), status=status)

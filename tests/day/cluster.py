@@ -169,7 +169,7 @@ class Cluster:
             return
         if not self._api.is_down:
             at = wall_clock().strftime("%Y-%m-%dT%H:%M:%SZ")
-            status = {"status": {"conditions": [standing.ready(at)]}}
+            status = {"status": {"conditions": standing.conditions(at)}}
             self._api.change(NODES, node.name, status)
         asyncio.get_running_loop().call_later(_HEARTBEAT_S, self._heartbeat, node)
 

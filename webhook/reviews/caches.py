@@ -36,7 +36,15 @@ from provisioner.model.driver import AUTO_MODE_DRIVER
 from provisioner.model.errors import KubeError
 from provisioner.model.ids import is_volume_id
 from provisioner.model.meta import KubeObject, ObjectMeta
-from provisioner.model.node import CsiNode, Node
+from provisioner.model.node import (
+    CsiNode,
+    CsiNodeDriver,
+    CsiNodeSpec,
+    Node,
+    NodeMeta,
+    NodeSpec,
+    OwnedMeta,
+)
 from provisioner.model.node_affinity import PLACE_KEYS, names_zone, zones_named
 from provisioner.model.persistent_volume import PlacedVolume
 from provisioner.model.storage_class import StorageClass
@@ -103,12 +111,16 @@ def classes(driver: str) -> Projection[Kept[ClassView]]:
 
 def nodes() -> Projection[Kept[NodeView]]:
     """Every node, as if it lacked the driver: that is told by CSINodes."""
-    return _projection(NODES, lambda node: node_view(node, has_driver=False))
+    return _projection(NODES, lambda node: node_view(node, has_driver=False), _seen_of_node)
 
 
 def registrations(driver: str) -> Projection[Kept[bool]]:
     """The nodes on which the driver is registered."""
-    return _projection(CSI_NODES, lambda found: has_driver(found, driver) or None)
+    return _projection(
+        CSI_NODES,
+        lambda found: has_driver(found, driver) or None,
+        lambda found: _seen_of_registration(found, driver),
+    )
 
 
 def held_claims() -> Projection[Kept[str]]:
@@ -187,6 +199,26 @@ def node_view(node: Node, *, has_driver: bool) -> NodeView:
             schedulable=not node.spec.unschedulable,
             has_driver=has_driver,
         )
+    )
+
+
+def _seen_of_node(node: Node) -> Node:
+    """What ``node_view`` reads: of all else, nothing may stay in the tables of common parts."""
+    labels = {key: value for key, value in node.labels.items() if key.startswith(_TOPOLOGY)}
+    version = node.metadata.resource_version
+    return Node(
+        metadata=NodeMeta(name=node.name, resource_version=version, labels=labels),
+        spec=NodeSpec(unschedulable=node.spec.unschedulable),
+    )
+
+
+def _seen_of_registration(found: CsiNode, driver: str) -> CsiNode:
+    """The same of ``has_driver``."""
+    version = found.metadata.resource_version
+    drivers = [CsiNodeDriver(name=driver)] if has_driver(found, driver) else None
+    return CsiNode(
+        metadata=OwnedMeta(name=found.name, resource_version=version),
+        spec=CsiNodeSpec(drivers=drivers),
     )
 
 

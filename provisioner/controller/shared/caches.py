@@ -3,7 +3,7 @@
 import asyncio
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -111,10 +111,16 @@ PERSISTENT_VOLUMES_BY: Mapping[str, Indexer[PersistentVolume]] = {
     "volume": lambda each: filter(None, (each.named_volume,))
 }
 
+NODES_BY: Mapping[str, Indexer[Node]] = {"instance": lambda node: (node.instance_id,)}
+_NODES: Projection[Node] = Projection(NODES, whole, Node.as_cached)
+
 log = structlog.get_logger(__name__)
 
 
-def _asked(obj: Claim | PersistentVolume, *, driver: str) -> Claim | PersistentVolume:
+_Cached = TypeVar("_Cached", Claim, PersistentVolume, CsiNode)
+
+
+def _asked(obj: _Cached, *, driver: str) -> _Cached:
     return obj.as_cached(driver)
 
 
@@ -149,11 +155,10 @@ class Caches:
         )
         self.classes: Informer[StorageClass] = Informer(client, STORAGE_CLASSES, metrics)
         self.attributes_classes = Informer(client, ATTRIBUTES_CLASSES, metrics)
-        self.nodes: Informer[Node] = Informer(
-            client, NODES, metrics, indexers={"instance": lambda node: (node.instance_id,)}
-        )
-        self.csi_nodes: Informer[CsiNode] = Informer(
-            client, CSI_NODES, metrics, indexers={"instance": lambda each: each.instances(driver)}
+        csi_nodes: Projection[CsiNode] = Projection(CSI_NODES, whole, trim)
+        self.nodes = Informer(client, _NODES, metrics, indexers=NODES_BY)
+        self.csi_nodes = Informer(
+            client, csi_nodes, metrics, indexers={"instance": lambda each: each.instances(driver)}
         )
         self.pods: Informer[Pod] = Informer(
             client,

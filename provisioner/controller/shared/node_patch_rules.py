@@ -70,7 +70,8 @@ def _set(path: str, has: Mapping[str, str] | None, wanted: Mapping[str, str]) ->
     missing = {key: value for key, value in wanted.items() if (has or {}).get(key) != value}
     if not missing:
         return []
-    if not has:
+    # The API server never sends an empty map: so it is what a cache has left of others' keys.
+    if has is None:
         return [{"op": "add", "path": path, "value": missing}]
     return [
         {"op": "add", "path": f"{path}/{_escaped(key)}", "value": value}

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from provisioner.model.attachment import attachment_name
-from provisioner.model.driver import EBS_DRIVER, IN_TREE_DRIVER
+from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.volume import Volume
 from provisioner.sandbox import nodes
 from provisioner.sandbox.strict_ec2.instances import Instance
@@ -82,7 +82,10 @@ class Populated:
             yield f"/registry/storageclasses/{name}", standing.storage_class(name)
         for n in range(self.nodes):
             yield f"/registry/minions/{standing.node_name(n)}", self._node(n)
-            yield f"/registry/csinodes/{standing.node_name(n)}", self._csi_node(n)
+            yield (
+                f"/registry/csinodes/{standing.node_name(n)}",
+                self._on_instance(standing.csi_node(n), n),
+            )
         for n in range(self.attachments):
             yield f"/registry/pods/{standing.team(n)}/{pod_name(n)}", self._pod(n)
 
@@ -126,16 +129,6 @@ class Populated:
         }
         # What a store reads is not defaulted as what a client sends.
         body["status"]["nodeInfo"] |= {"kubeletVersion": "v1.37.2"}
-        return body
-
-    def _csi_node(self, n: int) -> Json:
-        body = self._on_instance(standing.csi_node(n), n)
-        node = standing.node(n)["metadata"]
-        owner = {"apiVersion": "v1", "kind": "Node", "name": node["name"], "uid": node["uid"]}
-        body["metadata"] |= {
-            "annotations": {"storage.alpha.kubernetes.io/migrated-plugins": IN_TREE_DRIVER},
-            "ownerReferences": [owner],
-        }
         return body
 
     def _pod(self, n: int) -> Json:

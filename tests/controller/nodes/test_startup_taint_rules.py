@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from provisioner.controller.nodes.startup_taint_rules import is_waiting, operations, taint_key
-from provisioner.model.meta import ObjectMeta
 from provisioner.model.node import (
     Allocatable,
     CsiNode,
     CsiNodeDriver,
     CsiNodeSpec,
     Node,
+    NodeMeta,
     NodeSpec,
     OwnedMeta,
     Owner,
@@ -25,7 +25,7 @@ OURS = Owner(kind="Node", uid="uid-1")
 
 def a_node(*effects: str) -> Node:
     taints = [Taint(key="other", effect="NoSchedule"), *(Taint(key=KEY, effect=e) for e in effects)]
-    return Node(metadata=ObjectMeta(name="node-1", uid="uid-1"), spec=NodeSpec(taints=taints))
+    return Node(metadata=NodeMeta(name="node-1", uid="uid-1"), spec=NodeSpec(taints=taints))
 
 
 def registered(

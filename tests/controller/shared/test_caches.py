@@ -299,6 +299,41 @@ def test_many_sizes_and_what_strangers_write_take_hardly_more_memory(sizes: int,
     assert wire._text.cache_info().misses - before < 1000, "what strangers write is in the table"
 
 
+def nodes_kept(strange: int) -> int:
+    """Bytes for nodes and their registrations, with so many annotations and drivers of others."""
+    nodes, csi_nodes = (
+        [standing.node(n) for n in range(500)],
+        [standing.csi_node(n) for n in range(500)],
+    )
+    for n, (node, csi_node) in enumerate(zip(nodes, csi_nodes, strict=True)):
+        for each in range(strange):
+            node["metadata"]["annotations"][f"example.com/{each}"] = f"{n} and {each}"
+            node["status"]["conditions"].append({"type": f"Strange{each}", "status": f"{n}"})
+            csi_node["spec"]["drivers"].append({"name": f"{each}.csi", "nodeID": f"{n}/{each}"})
+    at = {"resourceVersion": "9"}
+    pages = [json.dumps({"metadata": at, "items": each}).encode() for each in (nodes, csi_nodes)]
+    gc.collect()
+    tracemalloc.start()
+    try:
+        caches = Caches(cast("KubeClient", None), Metrics(), DRIVER)
+        both: tuple[Informer[Any], Informer[Any]] = caches.nodes, caches.csi_nodes
+        for into, page in zip(both, pages, strict=True):
+            reader = PageReader(into.resource, into._kept, into._trim)
+            reader.read(page)
+            into._store.replace(reader.listing())
+        del reader
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_what_strangers_write_to_nodes_takes_no_memory():
+    plain = min(nodes_kept(0) for _ in range(2))
+
+    assert min(nodes_kept(5) for _ in range(2)) < 1.02 * plain
+
+
 def test_a_restored_etcd_that_one_kind_notices_has_all_kinds_listed():
     async def story(_: Clock) -> None:
         api = Behind(serves=(PERSISTENT_VOLUMES, ATTACHMENTS))

@@ -77,7 +77,6 @@ def test_an_annotation_goes_and_others_stay():
     ("labels", "afterwards"),
     [
         ({"a/b": "1"}, {"a/b": "1", "x~y/z": "2"}),
-        ({}, {"x~y/z": "2"}),
         (None, {"x~y/z": "2"}),
         ({"x~y/z": "2"}, None),
         ({"x~y/z": "3", "o": "4"}, {"x~y/z": "2", "o": "4"}),
@@ -95,6 +94,15 @@ def test_labels_and_annotations_are_set_and_others_kept(
 
         assert bool(operations) is (afterwards is not None)
         assert applied(document, operations)["metadata"][field] == (afterwards or labels)
+
+
+def test_an_annotation_is_added_beside_those_of_which_a_cache_keeps_nothing():
+    document = a_document(metadata={"name": "node-1", "annotations": {"example.com/a": "1"}})
+
+    cached = the_node(document).as_cached()
+    changed = applied(document, node_patch_rules.annotated(cached, {"x~y/z": "2"}))
+
+    assert changed["metadata"]["annotations"] == {"example.com/a": "1", "x~y/z": "2"}
 
 
 def test_a_provider_id_is_set():

@@ -30,7 +30,7 @@ async def test_a_change_is_written_and_seen_at_once():
 
     assert changed is not None
     assert changed.labels == {"mark": "uid-1"}
-    assert api.caches.nodes.get("node-1") == changed
+    assert api.caches.nodes.get("node-1") == changed.as_cached()
     assert await api.writes.change("node-1", marked) is None
     assert len(api.sent) == 1
 

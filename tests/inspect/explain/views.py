@@ -35,6 +35,7 @@ from provisioner.model.node import (
     CsiNodeSpec,
     Node,
     NodeCondition,
+    NodeMeta,
     NodeSpec,
     NodeStatus,
     OwnedMeta,
@@ -168,7 +169,7 @@ def node_of(name: str = NODE, zone: str | None = ZONE, **spec: Any) -> Node:
     labels = {ZONE_LABEL: zone} if zone else {}
     provider = {"provider_id": f"aws:///{zone}/{INSTANCE}"}
     return Node(
-        metadata=ObjectMeta(name=name, uid=name, labels=labels),
+        metadata=NodeMeta(name=name, uid=name, labels=labels),
         spec=NodeSpec(**provider | spec),
         status=NodeStatus(conditions=[NodeCondition(type="Ready", status="True")]),
     )

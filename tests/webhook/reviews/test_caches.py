@@ -1,16 +1,20 @@
 """What the webhook keeps of the cluster, and that it keeps nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
+from provisioner.kube import wire
 from provisioner.kube.informer import Informer
+from provisioner.kube.resources import Projection
 from provisioner.metrics import Metrics
 from provisioner.model.names import CLONE_ACROSS_ZONES
+from tests.bench import standing
 from tests.webhook.edges import (
     Kube,
     a_claim,
@@ -22,7 +26,7 @@ from tests.webhook.edges import (
 )
 from webhook.model.cluster_view import ClaimView, ClassView, NodeView, VolumeView
 from webhook.model.review import Json
-from webhook.reviews.caches import Caches
+from webhook.reviews.caches import Caches, nodes, registrations
 
 DRIVER = "ebs.csi.aws.com"
 ZONE = "topology.kubernetes.io/zone"
@@ -238,6 +242,26 @@ async def test_what_is_kept_of_a_volume_is_its_view_name_and_version():
     assert (kept.name, kept.metadata.resource_version) == ("pv", "11")
     assert set(structs.asdict(kept.metadata)) == {"key", "resource_version"}
     assert (kept.metadata.name, kept.metadata.namespace) == ("pv", "")
+
+
+@pytest.mark.parametrize(
+    ("projection", "made"),
+    [(nodes(), standing.node), (registrations(DRIVER), standing.csi_node)],
+    ids=["Node", "CSINode"],
+)
+def test_what_nobody_asks_of_nodes_is_kept_in_no_table_of_common_parts(
+    projection: Projection[Any], made: Callable[[int], Json]
+):
+    def see(n: int) -> None:
+        wire.decode_object(projection.resource, msgspec.json.encode(made(n)), projection.trim)
+
+    tables = wire._text, wire._value
+    see(70_000)  # no other test has made it
+    before = [table.cache_info().misses for table in tables]
+
+    see(70_300)  # in the same zone
+
+    assert [table.cache_info().misses for table in tables] == before
 
 
 async def test_of_a_claim_the_name_is_kept_once():
