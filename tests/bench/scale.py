@@ -302,7 +302,7 @@ class _Crowd:
             await leading
 
     async def _serve_webhook(self) -> None:
-        """One replica of the webhook that has all of it cached.
+        """One replica of the webhook that has all of it cached, and looked through for repairs.
 
         The controller manager looks at all claims and volumes every 15 s, on the cores that the
         webhook and the load share with it; so what it adds is told.
@@ -310,7 +310,8 @@ class _Crowd:
         controller = self._made.contestant
         manager = self._made.plane.crew.parts["kube-controller-manager"].process
         async with serving(self._made, endpoint=self.endpoint) as served:
-            async with self._stage("a webhook replica, all cached") as stage:
+            name = "a webhook replica, all cached"
+            async with self._stage(name, since_start=True) as stage:
                 stage.has_passes = False
             stage.seconds = served.ready_s
             async with self._stage("the same replica, asked 500 times a second") as stage:
@@ -343,10 +344,14 @@ class _Crowd:
                 await asyncio.sleep(_LOOK_S)
 
     @asynccontextmanager
-    async def _stage(self, name: str, *, requests: bool = False) -> AsyncIterator[Stage]:
+    async def _stage(
+        self, name: str, *, requests: bool = False, since_start: bool = False
+    ) -> AsyncIterator[Stage]:
+        """``since_start``: its memory at most is that of the whole life of the process."""
         stage, at_s = Stage(name, time.monotonic()), time.time()
         pid = self._made.pid
-        Path(f"/proc/{pid}/clear_refs").write_text("5")  # its peak from now on (proc(5))
+        if not since_start:
+            processes.forget_peak(pid)
         port = self._made.plane.api_port
         server = self._api_server
         at_first, cpu_s, server_s = (

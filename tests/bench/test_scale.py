@@ -2,11 +2,13 @@
 
 import base64
 import json
+import os
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from unittest.mock import AsyncMock, Mock
 from urllib.parse import parse_qsl
 
@@ -32,12 +34,14 @@ from provisioner.sandbox.errors import SandboxError
 from tests.bench import (
     etcd,
     phases,
+    processes,
     scale,
     scale_burst,
     scale_report,
     scale_stage,
     standing,
     standing_ec2,
+    webhook_measure,
     world,
 )
 from tests.bench.measured_controller import Pass
@@ -304,3 +308,35 @@ def test_what_came_over_a_connection_that_has_ended_takes_nothing_from_the_other
 
     assert before == {"127.0.0.1:1": 500, "127.0.0.1:2": 9000, "127.0.0.1:3": 800}
     assert scale_stage.came_since(before, now) == 200 + 20 + 30
+
+
+async def test_the_memory_of_a_webhook_at_most_is_that_since_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    part = SimpleNamespace(process=SimpleNamespace(pid=os.getpid()))
+    parts = {"kube-apiserver": part, "kube-controller-manager": part}
+    crew = SimpleNamespace(parts=parts)
+    plane = SimpleNamespace(folder=tmp_path, api_port=1, crew=crew)
+    made = SimpleNamespace(
+        plane=plane, pid=os.getpid(), contestant=None, ec2=SimpleNamespace(endpoint="")
+    )
+
+    told: list[str] = []
+    crowd = scale._Crowd(cast("Any", made), THERE, told.append)
+    crowd._reviews = cast("Any", None)
+
+    @asynccontextmanager
+    async def serving(*_: Any, **__: Any) -> AsyncIterator[Any]:
+        yield SimpleNamespace(ready_s=1.0)
+
+    monkeypatch.setattr(scale, "serving", serving)
+    monkeypatch.setattr(scale, "held_still", lambda _: nullcontext())
+    monkeypatch.setattr(webhook_measure, "answered_by", AsyncMock(return_value=[]))
+    monkeypatch.setattr(processes, "forget_peak", lambda _: told.append("forgotten"))
+
+    await crowd._serve_webhook()
+
+    first, forgotten, second = told
+    assert first.startswith("a webhook replica, all cached")
+    assert forgotten == "forgotten"
+    assert second.startswith("the same replica")
