@@ -92,6 +92,7 @@ class Bench:
         async with world(
             self._folder, self._binaries, instances=instances, throttle=RAISED
         ) as made:
+            made.ec2.control(log=True)
             await made.start(who)
             done = await phases.run_all(made, count, self._idle if idle else None)
         told = ", ".join(f"{p.name} {p.seconds:.1f} s ({_cpu(p)})" for p in done)

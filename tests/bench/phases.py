@@ -14,8 +14,10 @@ import msgspec
 from provisioner.model.attachment import attachment_name
 from provisioner.model.driver import EBS_DRIVER
 from provisioner.sandbox.strict_ec2.instances import Instance
-from tests.bench import processes
+from tests.bench import looks, processes
 from tests.bench.hands import Eye, Seen
+from tests.bench.looks import Window
+from tests.bench.wait_numbers import Call
 from tests.bench.world import World, zone_of_every
 
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
@@ -39,6 +41,7 @@ class Phase:
         calls: EC2 calls by action, trailing ones included.
         throttled: those of them that came too fast for EC2.
         refused: those that EC2 refused for other reasons.
+        looks: the ten seconds in which EC2 was looked at most, by their limit; None without a log.
         memory_mib: of the contestant, afterwards.
         foreign: the share of the machine that others used meanwhile, which makes it slower.
     """
@@ -53,6 +56,7 @@ class Phase:
     refused: dict[str, int] = field(default_factory=dict)
     memory_mib: float = 0.0
     foreign: float = 0.0
+    looks: Window | None = None
 
     @property
     def describes(self) -> int:
@@ -122,6 +126,7 @@ async def measured(world: World, name: str, objects: int) -> AsyncIterator[Phase
     for what, number in report["errors"].items():
         action = what.partition(":")[0]
         phase.refused[action] = phase.refused.get(action, 0) + number
+    phase.looks = looks.busiest([Call.of(each) for each in world.ec2.log() if "took_s" in each])
     phase.memory_mib, _ = processes.memory_mib(world.pid)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
+from provisioner.ec2.look_rules import THINGS_A_CALL, looks_a_second
 from tests.bench import (
     day,
     inspect_measure,
@@ -21,6 +22,7 @@ from tests.bench import (
 from tests.bench.inspect_measure import Inspected
 from tests.bench.kwok import report as kwok_report
 from tests.bench.kwok.report import Found as KwokFound
+from tests.bench.looks import WINDOW_S
 from tests.bench.memory import Memory
 from tests.bench.modify import Modified
 from tests.bench.moves_measure import Moved
@@ -201,20 +203,34 @@ def _calls(results: Results) -> str:
                     total[action] = total.get(action, 0) + number
             each = [f"{total.get(action, 0) / results.count:.3f}" for action in _ACTIONS]
             others = {a: n for a, n in sorted(total.items()) if a not in _ACTIONS}
-            described = max(phase.describes / phase.seconds for phase in run)
             rest = ", ".join(f"{a} {n}" for a, n in others.items()) or "none"
-            rows.append([who.name, *each, rest, f"{described:.2f}"])
+            rows.append([who.name, *each, rest, _looks(run, has_limit=who is OURS)])
     head = [
         "calls per volume",
         *_ACTIONS,
         "all others, in all",
-        "describes per s, busiest phase",
+        f"looks in the busiest {WINDOW_S:.0f} s by their limit; most things in transition then",
     ]
     idle = ""
     if results.idle_calls is not None:
         calls = sum(results.idle_calls.values())
         idle = f"\n\nIdle for {results.idle_s:.0f} s with all volumes attached: {calls} EC2 calls."
-    return f"## EC2 calls\n\n{_table(head, rows)}{idle}"
+    return (
+        f"## EC2 calls\n\n{_table(head, rows)}\n\n"
+        f"Looks are all Describe calls but DescribeInstances. Limit: {looks_a_second(1)} a second "
+        f"while at most {THINGS_A_CALL} things are in transition, then one for each started "
+        f"{THINGS_A_CALL} of them.{idle}"
+    )
+
+
+def _looks(run: Sequence[Phase], *, has_limit: bool) -> str:
+    found = [phase.looks for phase in run if phase.looks is not None]
+    if not found:
+        return ""
+    most = max(found, key=lambda each: each.above)
+    limit = f" (limit {most.allowed:.0f})" if has_limit else ""
+    missed = ", **missed**" if has_limit and most.above > 0 else ""
+    return f"{most.looks}{limit}; {most.in_transition:,}{missed}"
 
 
 def _quota(quota: Quota) -> str:

@@ -8,24 +8,38 @@ import pytest
 
 from tests.bench import modify, report
 from tests.bench.hands import BenchError
+from tests.bench.looks import Window
 from tests.bench.memory import Memory
 from tests.bench.modify import MODIFY_S, Late, Modified
 from tests.bench.phases import NAMES, Phase
 from tests.bench.report import Results
 from tests.bench.shared_account import Shared
-from tests.bench.world import OURS
+from tests.bench.world import NULL, OURS, Contestant
 from tests.bench.writes import Writes
 
 
-def test_describes_of_every_kind_count_towards_the_busiest_phase() -> None:
-    phases = [Phase(name, 100, seconds=10.0) for name in NAMES]
-    phases[0].calls = {"CreateVolume": 100, "DescribeVolumes": 4}
-    phases[1].calls = {"AttachVolume": 100, "DescribeVolumes": 5, "DescribeInstances": 2}
+def a_race(*found: Window) -> list[Phase]:
+    run = [Phase(name, 100, seconds=10.0) for name in NAMES]
+    for phase, each in zip(run, found, strict=False):
+        phase.looks = each
+    return run
 
-    text = report.markdown(Results("a machine", 100, {OURS.name: [phases]}))
 
-    [row] = [line for line in text.splitlines() if line.startswith(f"| {OURS.name} | 1.000")]
-    assert row.endswith("| 0.70 |")
+def row_of_calls(who: Contestant, *found: Window) -> str:
+    text = report.markdown(Results("a machine", 100, {who.name: [a_race(*found)]}))
+    [row] = [line for line in text.splitlines() if line.startswith(f"| {who.name} | 0.000")]
+    return row
+
+
+def test_the_looks_most_above_their_limit_are_told_whatever_phase_they_are_of() -> None:
+    many, over = Window(30, 33.0, 400), Window(25, 22.0, 1000)
+
+    assert row_of_calls(OURS, many).endswith("| 30 (limit 33); 400 |")
+    assert row_of_calls(OURS, many, over).endswith("| 25 (limit 22); 1,000, **missed** |")
+
+
+def test_the_floor_has_no_limit_of_looks() -> None:
+    assert row_of_calls(NULL, Window(40, 22.0, 1000)).endswith("| 40; 1,000 |")
 
 
 def test_the_median_object_of_a_phase_is_told_beside_the_last() -> None:
