@@ -267,13 +267,13 @@ def _growth(growth: Mapping[int, Mapping[str, list[Phase]]]) -> str:
     rows = []
     for count, by_name in sorted(growth.items()):
         for name, run in by_name.items():
-            seconds = [f"{phase.seconds:.1f}" for phase in run]
+            seconds = [f"{phase.seconds:.1f}, {phase.median_s:.1f}" for phase in run]
             cpu_ms = sum(p.cpu_s["contestant"] for p in run) / count * 1000
             foreign = f"{sum(phase.foreign for phase in run) / len(run):.0%}"
             costs = (f"{cpu_ms:.1f}", f"{max(phase.memory_mib for phase in run):.0f}", foreign)
             rows.append([f"{count:,}", name, *seconds, *costs])
     head = [
-        *("N", "who", *(f"{name}, s" for name in NAMES)),
+        *("N", "who", *(f"{name}: last, median object, s" for name in NAMES)),
         *("CPU ms per object, all phases", "resident MiB, at most", "machine used by others"),
     ]
     return f"## Cost against N\n\n{_table(head, rows)}"

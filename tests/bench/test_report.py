@@ -51,6 +51,18 @@ def test_the_median_object_of_a_phase_is_told_beside_the_last() -> None:
     assert row.startswith(f"| {NAMES[0]} | 10.0 s |  |  | 2.5 s |  |")
 
 
+def test_the_median_object_is_told_of_every_number_of_objects_for_ours_and_the_floor() -> None:
+    def a_run(s: float) -> list[Phase]:
+        return [Phase(n, 300, s, s / 4, cpu_s={"contestant": 3.0}) for n in NAMES]
+
+    growth = {300: {OURS.name: a_run(12.0), NULL.name: a_run(8.0)}}
+
+    text = report.markdown(Results("a machine", 100, growth=growth))
+
+    assert f"| 300 | {OURS.name} | {'12.0, 3.0 | ' * 4}40.0 |" in text
+    assert f"| 300 | {NULL.name} | {'8.0, 2.0 | ' * 4}40.0 |" in text
+
+
 def test_the_memory_of_all_is_told_at_its_peak_too() -> None:
     memory = Memory(5000, 75.0, 80.0, 1.0, 94.0, 131.4, 1.3)
 
