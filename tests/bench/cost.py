@@ -17,6 +17,7 @@ from tests.bench import cost_plot
 from tests.bench.scale_stage import Scaled
 
 START, QUIET = "start until", "a quiet minute"
+TAKE_OVER, DELETION = "take-over", "one claim deleted"
 BURST, WEBHOOK = "claims on top", "a webhook replica"
 _NOT_OURS = (WEBHOOK, "the same replica")
 _ROUNDING = 1e-9  # of a fit, by its size
@@ -35,6 +36,9 @@ class Cost(msgspec.Struct, frozen=True):
         minute_mib: received from the API server in it; None where ``ss`` could not tell.
         burst_mib: resident at most in a burst of claims on top; None where none was made.
         webhook_mib: resident, of a webhook that has all of it cached; None where none was started.
+        start_s: from the controller's start until the first new claim is Bound.
+        take_over_s: from the end of the leader until a standby's first new claim is Bound.
+        deletion_s: from a claim's deletion until its volume is gone.
     """
 
     volumes: int
@@ -46,15 +50,26 @@ class Cost(msgspec.Struct, frozen=True):
     minute_mib: float | None = None
     burst_mib: float | None = None
     webhook_mib: float | None = None
+    start_s: float | None = None
+    take_over_s: float | None = None
+    deletion_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """``fixed`` and ``per_volume``; ``off`` is the largest share by which a size is off it."""
+    """``fixed`` and ``per_volume``, and how far from it a size is at most.
+
+    Attributes:
+        off: as a share of what was measured.
+        off_by: in the unit of the measure.
+        is_small: whether all that was measured is less than 1, so that a share says little.
+    """
 
     fixed: float
     per_volume: float
     off: float
+    off_by: float = 0.0
+    is_small: bool = False
 
     def at(self, volumes: int) -> float:
         """What it tells of a size."""
@@ -65,6 +80,9 @@ MEASURES = {
     "rest_mib": "memory at rest, MiB",
     "peak_mib": "memory at most, MiB",
     "burst_mib": "memory at most, a burst of 1,000 claims on top, MiB",
+    "start_s": "start until the first new claim is Bound, s",
+    "take_over_s": "take-over by a warm standby until the first new claim is Bound, s",
+    "deletion_s": "one claim deleted until its volume is gone, s",
     "start_cpu_s": "CPU to start, s",
     "minute_cpu_s": "CPU of a quiet minute, s",
     "minute_mib": "received in a quiet minute, MiB",
@@ -81,6 +99,10 @@ def of(found: Scaled) -> Cost:
     ours = [each for each in found.stages if not each.name.startswith(_NOT_OURS)]
     webhook = next((each for each in found.stages if each.name.startswith(WEBHOOK)), None)
     burst = next((each for each in ours if BURST in each.name), None)
+    seconds = {
+        what: next((each.seconds for each in ours if each.name.startswith(what)), None)
+        for what in (TAKE_OVER, DELETION)
+    }
     start = next(each for each in ours if each.name.startswith(START))
     quiet = next(each for each in ours if each.name == QUIET)
     return Cost(
@@ -93,6 +115,9 @@ def of(found: Scaled) -> Cost:
         minute_mib=quiet.received_mib,
         burst_mib=burst.peak_mib if burst else None,
         webhook_mib=webhook.rest_mib if webhook else None,
+        start_s=start.seconds,
+        take_over_s=seconds[TAKE_OVER],
+        deletion_s=seconds[DELETION],
     )
 
 
@@ -121,8 +146,9 @@ def fit(costs: Sequence[Cost], measure: str) -> Line | None:
     per_volume, fixed = np.polyfit(x, y, 1, w=1 / y)
     if abs(per_volume) * x.max() < _ROUNDING * y.max():
         per_volume = 0.0  # of what costs the same at each size, else of either sign
-    off = np.max(np.abs(fixed + per_volume * x - y) / y)
-    return Line(float(fixed), float(per_volume), float(off))
+    off_by = np.abs(fixed + per_volume * x - y)
+    off = float(np.max(off_by / y)), float(np.max(off_by))
+    return Line(float(fixed), float(per_volume), *off, is_small=bool(y.max() < 1))
 
 
 def markdown(costs: Sequence[Cost]) -> str:
@@ -133,7 +159,7 @@ def markdown(costs: Sequence[Cost]) -> str:
     for measure, name in MEASURES.items():
         told = [_number(getattr(each, measure)) for each in costs]
         line = fit(costs, measure)
-        fitted = ("", "") if line is None else (_formula(line), f"{line.off:.0%}")
+        fitted = ("", "") if line is None else (_formula(line), _off(line, name))
         lines.append([name, *told, *fitted])
     lines.append(["measured on", *(each.measured_on for each in costs), "", ""])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -141,6 +167,12 @@ def markdown(costs: Sequence[Cost]) -> str:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _off(line: Line, name: str) -> str:
+    if line.is_small:
+        return f"{line.off_by:.2f} {name.rpartition(', ')[2]}"
+    return f"{line.off:.0%}"
 
 
 def _formula(line: Line) -> str:
