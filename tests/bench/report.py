@@ -73,7 +73,7 @@ class Results:
     inspected: Inspected | None = None
     scaled: Scaled | None = None
     writes: Writes | None = None
-    shared: Shared | None = None
+    shared: list[Shared] | None = None
     day: Found | None = None
     kwok: KwokFound | None = None
 

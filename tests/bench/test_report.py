@@ -99,12 +99,22 @@ def test_a_snapshot_is_late_from_when_ec2_has_completed_it() -> None:
         modify.lateness({"snap-a": (16.0, 15.5)}, [])
 
 
-def test_writes_and_a_shared_account_are_told_if_they_were_measured() -> None:
+def test_writes_are_told_if_they_were_measured() -> None:
     writes = Writes(2, {"bound": Counter({"create persistentvolumes": 2})})
-    shared = Shared(200, [110.0, 120.0], 101.5, [0.5, 0.5], 500, 5, 3, 800, 8)
 
-    text = report.markdown(Results("a machine", 100, writes=writes, shared=shared))
+    text = report.markdown(Results("a machine", 100, writes=writes))
 
     assert "| bound | create persistentvolumes | 1.00 |" in text
+
+
+def test_each_phase_of_a_shared_account_tells_shares_and_throttled_calls() -> None:
+    bound = Shared("Bound", "Create", 200, [110.0, 120.0], 100.0, [0.5, 0.5], 500, 5, 3, 800, 8)
+    gone = Shared("gone", "Delete", 200, [60.0, 70.0], 50.0, [0.44, 0.56], 500, 5, 0, 600, 18)
+
+    text = report.markdown(Results("a machine", 100, shared=[bound, gone]))
+
     assert "## 2 clusters in one account, 200 claims each" in text
-    assert "3 of them in the first 3 seconds" in text
+    kept = "120.0 | 100.0 | 1.20 | 50, 50 | 500 Create, 5 | 800, 8 (1.00 %) | 3"
+    assert f"| Bound | {kept} |" in text
+    shares, calls = "44, 56, **missed**", "600, 18 (3.00 %), **missed**"
+    assert f"| gone | 70.0 | 50.0 | 1.40 | {shares} | 500 Delete, 5 | {calls} | 0 |" in text
