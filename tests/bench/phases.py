@@ -37,7 +37,9 @@ class Phase:
     Attributes:
         seconds: from the first request of the bench to the last object seen as it should be.
         median_s: until half of the objects were seen so.
-        cpu_s: CPU seconds by process, until the contestant had nothing left to do.
+        cpu_s: CPU seconds by process, until the contestant had nothing left to do: what the
+            objects cost.
+        cpu_within_s: CPU seconds by process within ``seconds``: who was at work then.
         calls: EC2 calls by action, trailing ones included.
         throttled: those of them that came too fast for EC2.
         refused: those that EC2 refused for other reasons.
@@ -51,6 +53,7 @@ class Phase:
     seconds: float = 0.0
     median_s: float = 0.0
     cpu_s: dict[str, float] = field(default_factory=dict)
+    cpu_within_s: dict[str, float] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     throttled: dict[str, int] = field(default_factory=dict)
     refused: dict[str, int] = field(default_factory=dict)
@@ -117,6 +120,7 @@ async def measured(world: World, name: str, objects: int) -> AsyncIterator[Phase
     began_s, busy_s, before = loop.time(), processes.busy_s(), world.cpu_s()
     phase = Phase(name, objects)
     yield phase
+    phase.cpu_within_s = {part: at - before[part] for part, at in world.cpu_s().items()}
     await world.quiet()
     phase.cpu_s = {part: at - before[part] for part, at in world.cpu_s().items()}
     theirs_s = processes.busy_s() - busy_s - sum(phase.cpu_s.values())

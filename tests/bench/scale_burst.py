@@ -67,7 +67,9 @@ async def _attachments(made: World) -> list[dict[str, Any]]:
 
 def told(phase: Phase) -> str:
     """One line, while the others still run."""
-    spent = ", ".join(f"{name} {phase.cpu_s.get(part, 0.0):.1f}" for part, name in _PARTS.items())
+    spent = ", ".join(
+        f"{name} {phase.cpu_within_s.get(part, 0.0):.1f}" for part, name in _PARTS.items()
+    )
     return f"{phase.name} {phase.seconds:.1f} s, median {phase.median_s:.1f}; CPU s: {spent}"
 
 
@@ -86,7 +88,7 @@ def markdown(found: Bursts) -> str:
             f"| {here.name} | {here.seconds:.1f} | {here.median_s:.1f} "
             f"| {there.seconds:.1f} | {there.median_s:.1f} | {times:.2f}{missed} | {LIMIT} |"
         )
-    lines += ["", f"| CPU, s | cluster | {' | '.join(_PARTS.values())} |"]
+    lines += ["", f"| CPU within these seconds, s | cluster | {' | '.join(_PARTS.values())} |"]
     lines.append(f"|---|---{'|--:' * len(_PARTS)}|")
     for here, there in zip(found.large, found.empty, strict=True):
         lines += [_cpu(here, "this one"), _cpu(there, "an empty one")]
@@ -94,5 +96,5 @@ def markdown(found: Bursts) -> str:
 
 
 def _cpu(phase: Phase, cluster: str) -> str:
-    spent = " | ".join(f"{phase.cpu_s.get(part, 0.0):.1f}" for part in _PARTS)
+    spent = " | ".join(f"{phase.cpu_within_s.get(part, 0.0):.1f}" for part in _PARTS)
     return f"| {phase.name} | {cluster} | {spent} |"
