@@ -32,11 +32,12 @@ from tests.bench import (
     webhook_measure,
     webhook_world,
 )
+from tests.bench.api_traffic import came_since, counted, received
 from tests.bench.hands import Eye, Seen
 from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, Phase, is_bound, is_gone
 from tests.bench.scale_burst import BURST, Bursts
-from tests.bench.scale_stage import Scaled, Stage, came_since, counted, longest, received
+from tests.bench.scale_stage import Scaled, Stage, longest
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
 from tests.bench.webhook_measure import Answered

@@ -32,6 +32,7 @@ from provisioner.model.names import CLUSTER_NAME, UNCLAIMED
 from provisioner.sandbox.api import ApiError
 from provisioner.sandbox.errors import SandboxError
 from tests.bench import (
+    api_traffic,
     etcd,
     phases,
     processes,
@@ -44,10 +45,11 @@ from tests.bench import (
     webhook_measure,
     world,
 )
+from tests.bench.api_traffic import counted
 from tests.bench.measured_controller import Pass
 from tests.bench.phases import Phase
 from tests.bench.scale_burst import Bursts
-from tests.bench.scale_stage import Scaled, Stage, counted
+from tests.bench.scale_stage import Scaled, Stage
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
 
@@ -306,12 +308,12 @@ def test_the_claims_of_one_team_are_those_that_stand() -> None:
 def test_what_came_over_a_connection_that_has_ended_takes_nothing_from_the_others() -> None:
     line = 'ESTAB 0 0 127.0.0.1:{} 127.0.0.1:6443 users:(("python",pid=7)) bytes_received:{} x'
     before, now = (
-        scale_stage.received_by(line.format(*each) for each in ends)
+        api_traffic.received_by(line.format(*each) for each in ends)
         for ends in (((1, 500), (2, 9000), (3, 800)), ((1, 700), (3, 20), (4, 30)))
     )
 
     assert before == {"127.0.0.1:1": 500, "127.0.0.1:2": 9000, "127.0.0.1:3": 800}
-    assert scale_stage.came_since(before, now) == 200 + 20 + 30
+    assert api_traffic.came_since(before, now) == 200 + 20 + 30
 
 
 async def test_the_memory_of_a_webhook_at_most_is_that_since_its_start(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench import phases
-from tests.bench.scale_stage import counted
+from tests.bench.api_traffic import counted
 from tests.bench.world import OURS, RAISED, ZONES, World, own_account, world
 
 _READS = ("get", "list", "watch")
