@@ -23,6 +23,7 @@ from provisioner.sandbox.crew import Part
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.bench import (
     etcd,
+    go_profile,
     measured_controller,
     phases,
     processes,
@@ -33,10 +34,11 @@ from tests.bench import (
     webhook_world,
 )
 from tests.bench.api_traffic import came_since, counted, received
+from tests.bench.go_profile import Profile
 from tests.bench.hands import Eye, Seen
 from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, Phase, is_bound, is_gone
-from tests.bench.scale_burst import BURST, Bursts
+from tests.bench.scale_burst import BURST, PROFILED_S, Bursts
 from tests.bench.scale_stage import Scaled, Stage, longest
 from tests.bench.standing import Standing
 from tests.bench.standing_ec2 import StandingEc2
@@ -85,14 +87,13 @@ async def measure(
         in_front = StandingEc2(there, CLUSTER, made.ec2.endpoint)
         async with in_front.serving() as crowd.endpoint:
             await crowd.live(in_front)
-    bursts = Bursts(crowd.phases, await _in_empty_cluster(parent, binaries, tell))
+    there_too = await _in_empty_cluster(parent, binaries, tell)
+    bursts = Bursts(crowd.phases, there_too.phases, (crowd.profile, there_too.profile))
     load = before, os.getloadavg()[0]
     return Scaled(there, loading_s, crowd.stages, load, crowd.answered, bursts)
 
 
-async def _in_empty_cluster(
-    parent: Path, binaries: Path, tell: Callable[[str], None]
-) -> list[Phase]:
+async def _in_empty_cluster(parent: Path, binaries: Path, tell: Callable[[str], None]) -> "_Crowd":
     """The same burst, with the same controllers and the same proxy in front of EC2."""
     async with world(parent, binaries, instances=_INSTANCES, throttle="documented") as made:
         await phases.make_class(made)
@@ -102,7 +103,7 @@ async def _in_empty_cluster(
         async with in_front.serving() as crowd.endpoint:
             await crowd.start()
             await crowd.burst()
-    return crowd.phases
+    return crowd
 
 
 class _Crowd:
@@ -117,6 +118,7 @@ class _Crowd:
         self.stages: list[Stage] = []
         self.phases: list[Phase] = []
         self.answered: list[Answered] = []
+        self.profile = Profile()
 
     async def stand(self) -> None:
         """Fill etcd while nobody watches, and start what looks at it then."""
@@ -130,7 +132,9 @@ class _Crowd:
         await plane.stop_api_server()
         await etcd.load(plane.etcd_port, self._there.stored())
         await start_api_server(plane)
-        argv = [*argv, f"--controllers={','.join(_CONTROLLERS)}"]
+        self._manager_port = free_port()
+        argv = go_profile.with_port(argv, self._manager_port, str(plane.crew.logs / "manager"))
+        argv += [f"--controllers={','.join(_CONTROLLERS)}"]
         await plane.crew.start("kube-controller-manager", argv)
 
     async def live(self, in_front: StandingEc2) -> None:
@@ -280,7 +284,10 @@ class _Crowd:
         self._bound.clear()
         await self._until(lambda: self._made.volumes_in_ec2() == self._made.volumes_at_first)
         async with self._stage(f"{BURST:,} claims on top: Bound, attached, detached, gone"):
-            self.phases = await scale_burst.burst(self._made, BURST)
+            async with asyncio.TaskGroup() as tasks:
+                profiling = tasks.create_task(go_profile.taken(self._manager_port, PROFILED_S))
+                self.phases = await scale_burst.burst(self._made, BURST)
+            self.profile = profiling.result()
         for each in self.phases:
             self._tell(scale_burst.told(each))
 

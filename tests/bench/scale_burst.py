@@ -7,13 +7,17 @@ from typing import Any
 import msgspec
 
 from tests.bench import phases
+from tests.bench.go_profile import Profile
 from tests.bench.phases import Phase
 from tests.bench.world import RAISED, World
 
 BURST = 1_000
+PROFILED_S = 20
 LIMIT = 1.3
 """So many times as long as in an empty cluster."""
 
+_BINDER = "pkg/controller/volume/persistentvolume."
+_COMPARISON = "FindMatchingVolume"
 _PARTS = {
     "kube-apiserver": "kube-apiserver",
     "etcd": "etcd",
@@ -26,10 +30,17 @@ _PARTS = {
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """The four phases, twice."""
+    """The four phases, twice.
+
+    Attributes:
+        large: on top of what stands.
+        empty: in an empty cluster.
+        profiles: of kube-controller-manager, in the first ``PROFILED_S`` of the first phase of each.
+    """
 
     large: Sequence[Phase]
     empty: Sequence[Phase]
+    profiles: tuple[Profile, Profile] = (Profile(), Profile())
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -92,7 +103,19 @@ def markdown(found: Bursts) -> str:
     lines.append(f"|---|---{'|--:' * len(_PARTS)}|")
     for here, there in zip(found.large, found.empty, strict=True):
         lines += [_cpu(here, "this one"), _cpu(there, "an empty one")]
+    if any(each.samples for each in found.profiles):
+        large, empty = map(_share, found.profiles)
+        what = f"A CPU profile of kube-controller-manager, in the first {PROFILED_S} s until Bound"
+        lines += ["", f"{what}: {large}; in the empty cluster {empty}."]
     return "\n".join(lines)
+
+
+def _share(profile: Profile) -> str:
+    total = sum(count for _, count in profile.samples)
+    return (
+        f"the PV controller is on the stack in {profile.share(_BINDER):.0%} of {total:,} samples, "
+        f"its comparison of a claim with every PersistentVolume in {profile.share(_COMPARISON):.0%}"
+    )
 
 
 def _cpu(phase: Phase, cluster: str) -> str:

@@ -46,6 +46,7 @@ from tests.bench import (
     world,
 )
 from tests.bench.api_traffic import counted
+from tests.bench.go_profile import Profile
 from tests.bench.measured_controller import Pass
 from tests.bench.phases import Phase
 from tests.bench.scale_burst import Bursts
@@ -291,6 +292,20 @@ def test_the_report_says_who_spends_the_cpu_of_a_burst_and_when_half_of_it_is_th
         "bound 26.0 s, median 14.0; CPU s: kube-apiserver 9.0, etcd 4.0, "
         "kube-controller-manager 12.0, EC2 3.0, ours 6.0, the bench 2.0"
     )
+
+
+def test_the_report_says_how_much_of_the_controller_manager_is_the_binding() -> None:
+    binder = "k8s.io/kubernetes/pkg/controller/volume/persistentvolume."
+    comparing = frozenset(
+        {binder + "(*PersistentVolumeController).claimWorker", "volume.FindMatchingVolume"}
+    )
+    large = Profile([(comparing, 90), (frozenset({"runtime.gcBgMarkWorker"}), 10)])
+    phases_ = [Phase("bound", 1000, seconds=26.0)]
+
+    text = scale_burst.markdown(Bursts(phases_, phases_, (large, Profile())))
+
+    assert "the PV controller is on the stack in 90% of 100 samples" in text
+    assert "with every PersistentVolume in 90%; in the empty cluster" in text
 
 
 def test_the_claims_of_one_team_are_those_that_stand() -> None:

@@ -31,19 +31,6 @@ class Placed:
         return 1000 * self.took_s / self.pods if self.pods else 0.0
 
 
-def scheduler_with_port(argv: list[str], port: int, folder: str) -> list[str]:
-    """The sandbox's, which has no port, with one on loopback that tells anybody its metrics.
-
-    Args:
-        argv: of the sandbox.
-        port: that is free.
-        folder: for the certificate that it makes for itself.
-    """
-    others = [each for each in argv if not each.startswith("--secure-port=")]
-    mine = [f"--secure-port={port}", "--bind-address=127.0.0.1", f"--cert-dir={folder}"]
-    return [*others, *mine, "--authorization-always-allow-paths=/metrics"]
-
-
 async def placed(port: int) -> Placed:
     """Since it started.
 

@@ -19,7 +19,7 @@ from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.installation import configurations_by_url
 from provisioner.sandbox.strict_ec2.client import CREDENTIALS, StrictEc2
 from provisioner.sandbox.strict_ec2.instances import make_instances
-from tests.bench import etcd, processes, standing
+from tests.bench import etcd, go_profile, processes, standing
 from tests.bench.hands import Hands
 from tests.bench.kwok import components, ec2, standing_pods, truth
 from tests.bench.kwok.crowd import Crowd
@@ -124,8 +124,8 @@ class _Run:
         argv["kube-controller-manager"] += [f"--node-monitor-grace-period={_GRACE_S}s", _NOT_THESE]
         argv["kwok"] += [f"--node-lease-duration-seconds={_LEASE_S}"]
         certificates = str(plane.crew.logs / "scheduler")
-        argv["kube-scheduler"] = components.scheduler_with_port(
-            argv["kube-scheduler"], self._scheduler_port, certificates
+        argv["kube-scheduler"] = go_profile.with_port(
+            argv["kube-scheduler"], self._scheduler_port, certificates, "/metrics"
         )
         for name in names:
             await plane.crew.start(name, argv[name])

@@ -1,4 +1,4 @@
-"""What is read of Kubernetes' own programs, and how the scheduler is started."""
+"""What is read of Kubernetes' own programs."""
 
 import pytest
 
@@ -20,20 +20,6 @@ def test_a_pods_time_is_that_of_all_by_their_number():
     assert components.read(TEXT) == Placed(40, 35.2)
     assert (Placed(40, 35.2) - Placed(30, 35.0)).each_ms == pytest.approx(20.0)
     assert components.read("").each_ms == 0.0
-
-
-def test_it_listens_on_loopback_alone_and_tells_metrics_alone():
-    argv = components.scheduler_with_port(
-        ["kube-scheduler", "--secure-port=0", "--x=1"], 7, "/certs"
-    )
-    assert argv == [
-        "kube-scheduler",
-        "--x=1",
-        "--secure-port=7",
-        "--bind-address=127.0.0.1",
-        "--cert-dir=/certs",
-        "--authorization-always-allow-paths=/metrics",
-    ]
 
 
 def test_patches_of_nodes_are_those_of_their_status_with_any_answer():
