@@ -24,6 +24,7 @@ from provisioner.sandbox.strict_ec2.client import CREDENTIALS
 from tests.bench import (
     etcd,
     go_profile,
+    installed_minute,
     measured_controller,
     phases,
     processes,
@@ -36,6 +37,7 @@ from tests.bench import (
 from tests.bench.api_traffic import came_since, counted, received
 from tests.bench.go_profile import Profile
 from tests.bench.hands import Eye, Seen
+from tests.bench.installed_minute import LEADER, STANDBY, WEBHOOK, Account, Minute, Watched
 from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, Phase, is_bound, is_gone
 from tests.bench.scale_burst import BURST, PROFILED_S, Bursts
@@ -90,7 +92,8 @@ async def measure(
     there_too = await _in_empty_cluster(parent, binaries, tell)
     bursts = Bursts(crowd.phases, there_too.phases, (crowd.profile, there_too.profile))
     load = before, os.getloadavg()[0]
-    return Scaled(there, loading_s, crowd.stages, load, crowd.answered, bursts)
+    stages, answered = crowd.stages, crowd.answered
+    return Scaled(there, loading_s, stages, load, answered, bursts, crowd.installed)
 
 
 async def _in_empty_cluster(parent: Path, binaries: Path, tell: Callable[[str], None]) -> "_Crowd":
@@ -118,12 +121,14 @@ class _Crowd:
         self.stages: list[Stage] = []
         self.phases: list[Phase] = []
         self.answered: list[Answered] = []
+        self.installed: list[Minute] = []
         self.profile = Profile()
 
     async def stand(self) -> None:
         """Fill etcd while nobody watches, and start what looks at it then."""
         plane = self._made.plane
-        self._kubeconfig = await own_account(plane)
+        await own_account(plane)
+        self._account = await Account.another(plane)
         await self._prepare_reviews()
         await self._lead_before()
         argv = command_line(plane.crew.parts["kube-controller-manager"])
@@ -143,14 +148,8 @@ class _Crowd:
         async with self._stage("inventory of all volumes read"):
             await self._until(lambda: in_front.inventories > 0)
             await self._made.quiet()
-        heartbeats = asyncio.create_task(self._heartbeats())
-        try:
-            async with self._stage("a quiet minute", requests=True):
-                await asyncio.sleep(_MINUTE_S)
-        finally:
-            heartbeats.cancel()
-            with suppress(asyncio.CancelledError):
-                await heartbeats
+        async with self._beating(), self._stage("a quiet minute", requests=True):
+            await asyncio.sleep(_MINUTE_S)
         await self._relabel()
         await self._delete_one()
         await self.burst()
@@ -202,7 +201,14 @@ class _Crowd:
             await self._bind(stage)
             await leading
 
-    async def _controller(self, name: str, *options: str) -> Part:
+    async def _controller(self, name: str, *options: str, account: Account | None = None) -> Part:
+        argv, environment = self._started_by(*options, account=account)
+        return await self._made.plane.crew.start(name, argv, environment)
+
+    def _started_by(
+        self, *options: str, account: Account | None = None
+    ) -> tuple[list[str], dict[str, str]]:
+        """Its command line and environment."""
         environment = os.environ | {
             **CREDENTIALS,
             "AWS_REGION": REGION,
@@ -213,8 +219,8 @@ class _Crowd:
         }
         module = measured_controller.__name__
         argv = [sys.executable, "-m", module, "controller", "--cluster-id", CLUSTER]
-        argv += ["--kubeconfig", str(self._kubeconfig), *options]
-        return await self._made.plane.crew.start(name, argv, environment)
+        kubeconfig = (account or self._account).kubeconfig
+        return [*argv, "--kubeconfig", str(kubeconfig), *options], environment
 
     async def _leads(self, part: Part, stage: Stage) -> None:
         await self._until(lambda: "leading" in part.log.read_text())
@@ -296,18 +302,44 @@ class _Crowd:
         leader = self._made.contestant
         assert leader is not None
         probes = f"127.0.0.1:{free_port()}"
-        standby = await self._controller("controller-b", "--metrics-address", probes)
+        account = await Account.another(self._made.plane)
+        options = ("--metrics-address", probes)
+        standby = await self._controller("controller-b", *options, account=account)
         self._made.contestant = standby
         await self._made.plane.crew.unless_failed(
             until_ready(f"http://{probes}/readyz"), _PATIENCE_S, "the start of a standby"
         )
         await self._made.quiet()
+        await self._installed_minute(leader, standby, account)
         await self._made.plane.crew.stop(leader.name, grace_s=_STOPS_S)
         name = "take-over by a warm standby until the first new claim is Bound"
         async with self._stage(name) as stage:
             leading = asyncio.create_task(self._leads(standby, stage))
             await self._bind(stage)
             await leading
+
+    async def _installed_minute(self, leader: Part, standby: Part, account: Account) -> None:
+        """A quiet minute of both controllers and a replica of the webhook."""
+        made, port = self._made, self._made.plane.api_port
+        of_webhook = await Account.another(made.plane)
+        kubeconfig = of_webhook.kubeconfig
+        async with (
+            serving(made, endpoint=self.endpoint, kubeconfig=kubeconfig) as served,
+            self._beating(),
+        ):
+            watched = [
+                Watched(LEADER, leader.process.pid, self._account, port),
+                Watched(STANDBY, standby.process.pid, account, port),
+                Watched(WEBHOOK, served.made.pid, of_webhook, port),
+            ]
+            await asyncio.sleep(_MINUTE_S)
+            found = [each.until_now() for each in watched]
+        await asyncio.sleep(_AUDIT_S)
+        log = made.plane.audit_log.read_bytes()
+        self.installed = [each(log) for each in found]
+        self._tell(installed_minute.markdown(self.installed))
+        await webhook_world.unconfigure(made)
+        made.contestant = standby
 
     async def _serve_webhook(self) -> None:
         """One replica of the webhook that has all of it cached, and looked through for repairs.
@@ -332,6 +364,17 @@ class _Crowd:
                 for each in beside_none
             ]
         self._made.contestant = controller
+
+    @asynccontextmanager
+    async def _beating(self) -> AsyncIterator[None]:
+        """The nodes live."""
+        heartbeats = asyncio.create_task(self._heartbeats())
+        try:
+            yield
+        finally:
+            heartbeats.cancel()
+            with suppress(asyncio.CancelledError):
+                await heartbeats
 
     async def _heartbeats(self) -> None:
         """Each node's status once in five minutes, as kubelets write it."""

@@ -1,6 +1,6 @@
 """The part of the table about a large cluster."""
 
-from tests.bench import scale_burst, webhook_report
+from tests.bench import installed_minute, scale_burst, webhook_report
 from tests.bench.scale_stage import Scaled, Stage
 
 HEAD = (
@@ -37,8 +37,9 @@ def markdown(found: Scaled) -> str:
     )
     asked = [f"{s.name}: {_asked(s).lstrip(', ')}." for s in found.stages if s.requests]
     burst = [scale_burst.markdown(found.bursts)] if found.bursts else []
+    minute = [installed_minute.markdown(found.installed)] if found.installed else []
     reviews = [webhook_report.answered(found.answered)] if found.answered else []
-    return "\n\n".join([title, table, how, *asked, *burst, *reviews])
+    return "\n\n".join([title, table, how, *asked, *minute, *burst, *reviews])
 
 
 def _row(stage: Stage) -> tuple[str, ...]:

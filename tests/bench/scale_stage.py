@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from tests.bench.installed_minute import Minute
 from tests.bench.measured_controller import Pass
 from tests.bench.scale_burst import Bursts
 from tests.bench.standing import Standing
@@ -65,6 +66,7 @@ class Scaled:
         load: the machine's average before and after.
         answered: reviews by the webhook that has all of it cached.
         bursts: claims on top.
+        installed: what all that is installed cost in a quiet minute.
     """
 
     there: Standing
@@ -73,6 +75,7 @@ class Scaled:
     load: tuple[float, float]
     answered: Sequence[Answered] = ()
     bursts: Bursts | None = None
+    installed: Sequence[Minute] = ()
 
 
 def longest(noted: Iterable[Pass]) -> list[Pass]:

@@ -114,10 +114,12 @@ async def serving(
     by_url: bool = True,
     module: str = "webhook.cli",
     endpoint: str = "",
+    kubeconfig: Path | None = None,
 ) -> AsyncIterator[Served]:
     """``ebs-webhook serve`` in a world, ready, with nothing left to do.
 
-    ``endpoint``: of an EC2 in front of the world's own.
+    ``endpoint``: of an EC2 in front of the world's own. ``kubeconfig``: the administrator's
+    without.
     """
     port, probes = free_port(), f"{HOST}:{free_port()}"
     for body in configurations_by_url(f"https://{HOST}:{port}") if by_url else ():
@@ -127,7 +129,7 @@ async def serving(
     async with asyncio.TaskGroup() as tasks:  # a webhook that ends is told at once
         contestant = Contestant("webhook", module, arguments, _READY)
         environment = {"AWS_EC2_ENDPOINT": endpoint or made.ec2.endpoint}
-        tasks.create_task(made.start(contestant, environment=environment))
+        tasks.create_task(made.start(contestant, kubeconfig=kubeconfig, environment=environment))
         ready = tasks.create_task(until_ready(f"http://{probes}/readyz"))
     await made.quiet()
     try:

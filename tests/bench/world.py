@@ -25,6 +25,7 @@ REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 CLUSTER = "bench"
 RAISED = "documentedx20"
+ACCOUNT = "ebs-provisioner", "ebs-provisioner-controller"
 PER_NODE = 24  # an m5.large takes 27 with its root volume and its network interface
 _ROOT = Path(__file__).parents[2]
 _READY_S = 300.0  # a hundred thousand objects on a busy machine
@@ -184,7 +185,7 @@ async def own_account(plane: ControlPlane) -> Path:
 
     The webhook is not asked about what that account creates.
     """
-    namespace, name = "ebs-provisioner", "ebs-provisioner-controller"
+    namespace, name = ACCOUNT
     rights = "rbac.authorization.k8s.io"
     await plane.api.create("/api/v1/namespaces", {"metadata": {"name": namespace}})
     await plane.api.create(
