@@ -38,6 +38,7 @@ from tests.bench.api_traffic import came_since, counted, received
 from tests.bench.go_profile import Profile
 from tests.bench.hands import Eye, Seen
 from tests.bench.installed_minute import LEADER, STANDBY, WEBHOOK, Account, Minute, Watched
+from tests.bench.kwok.keeper import KUBELETS, Kept
 from tests.bench.memory import until_ready
 from tests.bench.phases import CLAIMS, VOLUMES, Phase, is_bound, is_gone
 from tests.bench.scale_burst import BURST, PROFILED_S, Bursts
@@ -123,6 +124,7 @@ class _Crowd:
         self.answered: list[Answered] = []
         self.installed: list[Minute] = []
         self.profile = Profile()
+        self._kept: Kept | None = None
 
     async def stand(self) -> None:
         """Fill etcd while nobody watches, and start what looks at it then."""
@@ -233,10 +235,13 @@ class _Crowd:
         request = ("POST", CLAIMS, phases.claim(self._claims))
         made = self._made.hands
         bound = Eye(made, CLAIMS, is_bound)
+        asked = Eye(made, CLAIMS, _is_changed)
         volume = Eye(made, VOLUMES, _is_ours)
-        async with bound, volume:
+        async with bound, asked, volume:
             stage.mark("claim created")
             await made.send_all([request])
+            await asked.wait_for(1, _PATIENCE_S)
+            stage.mark("given to us by kube-controller-manager")
             await volume.wait_for(1, _PATIENCE_S)
             stage.mark("its PersistentVolume made")
             await bound.wait_for(1, _PATIENCE_S)
@@ -253,22 +258,38 @@ class _Crowd:
     async def _list_again(self) -> None:
         """The API server restarts, knows no old version any more, and has each kind listed anew.
 
-        By one that is not elected: at 100,000 volumes the API server may take longer to start than
-        a lease lasts, and a leader ends then.
+        A leader that cannot renew its leases in time ends; it is started again as a kubelet does it.
         """
-        plane, leader = self._made.plane, self._made.contestant
-        assert leader is not None
-        await plane.crew.stop(leader.name, grace_s=_STOPS_S)
-        part = self._made.contestant = await self._controller("controller-c", "--no-leader-elect")
-        await self._until(lambda: "leading" in part.log.read_text())
-        await self._made.quiet()
-        name = "the API server restarts until a new claim is Bound"
-        async with self._stage(name, requests=True) as stage:
-            await plane.stop_api_server()
-            await start_api_server(plane)
-            stage.mark("it is ready")
-            await self._bind(stage)
-        await self._made.quiet()
+        made, plane = self._made, self._made.plane
+        assert made.contestant is not None
+        await plane.crew.stop(made.contestant.name, grace_s=_STOPS_S)
+        argv, environment = self._started_by()
+        kept = self._kept = Kept("controller-c", argv, environment, plane.crew.logs, KUBELETS)
+        async with kept.running():
+            await kept.ready(_PATIENCE_S)
+            await self._until(lambda: "leading" in kept.log.read_text())
+            made.contestant = kept.part()
+            await made.quiet()
+            name = "the API server restarts until a new claim is Bound"
+            async with self._stage(name, requests=True) as stage:
+                again = asyncio.create_task(self._leads_again(kept, stage))
+                starts = kept.starts
+                await plane.stop_api_server()
+                await start_api_server(plane)
+                stage.mark("it is ready")
+                await self._bind(stage)
+                stage.ended = kept.starts - starts
+                again.cancel()
+        self._kept = made.contestant = None
+
+    async def _leads_again(self, kept: Kept, stage: Stage) -> None:
+        """If it ends, mark when its first successor leads."""
+        starts = kept.starts
+        await self._until(lambda: kept.starts > starts)
+        stage.mark("the controller has ended")
+        size = kept.log.stat().st_size
+        await self._until(lambda: b"leading" in kept.log.read_bytes()[size:])
+        stage.mark("leading again")
 
     async def _delete_one(self) -> None:
         made, in_ec2 = self._made, self._made.volumes_in_ec2()
@@ -400,25 +421,24 @@ class _Crowd:
     ) -> AsyncIterator[Stage]:
         """``since_start``: its memory at most is that of the whole life of the process."""
         stage, at_s = Stage(name, time.monotonic()), time.time()
-        pid = self._made.pid
         if not since_start:
-            processes.forget_peak(pid)
+            self._forget_peak()
         port = self._made.plane.api_port
         server = self._api_server
         at_first, cpu_s, server_s = (
-            received(pid, port),
-            processes.cpu_s(pid),
+            received(self._pid, port),
+            self._cpu_s(),
             processes.cpu_s(server),
         )
         yield stage
         if not stage.seconds:
             stage.reach()
-        stage.cpu_s = processes.cpu_s(pid) - cpu_s
+        stage.cpu_s = self._cpu_s() - cpu_s
         is_same = server == self._api_server  # else it was started within the stage
         stage.api_server_cpu_s = processes.cpu_s(self._api_server) - server_s * is_same
-        stage.rest_mib, stage.peak_mib = processes.memory_mib(pid)
+        stage.rest_mib, stage.peak_mib = self._memory_mib()
         if at_first is not None:
-            stage.received_mib = came_since(at_first, received(pid, port) or {}) / 2**20
+            stage.received_mib = came_since(at_first, received(self._pid, port) or {}) / 2**20
         noted = [each for each in measured_controller.read(self._passes) if each.at_s >= at_s]
         stage.longest = longest(noted)
         if requests:
@@ -428,6 +448,25 @@ class _Crowd:
             stage.requests = counted(log.read_bytes(), at_s, until)
         self.stages.append(stage)
         self._tell(scale_report.told(stage))
+
+    # The controller: one process, or all lives of the one that is started again when it ends.
+
+    @property
+    def _pid(self) -> int:
+        return self._made.pid if self._kept is None else self._kept.part().process.pid
+
+    def _cpu_s(self) -> float:
+        return processes.cpu_s(self._made.pid) if self._kept is None else self._kept.cpu_s()
+
+    def _memory_mib(self) -> tuple[float, float]:
+        rest_mib, peak_mib = processes.memory_mib(self._pid)
+        return rest_mib, peak_mib if self._kept is None else max(peak_mib, self._kept.peak_mib)
+
+    def _forget_peak(self) -> None:
+        if self._kept is not None:
+            self._kept.forget_peak()
+        else:
+            processes.forget_peak(self._made.pid)
 
     @property
     def _api_server(self) -> int:
@@ -440,6 +479,11 @@ def _node(n: int) -> str:
 
 def _is_ours(change: str, _: Seen) -> bool:
     return change == "ADDED"
+
+
+def _is_changed(change: str, _: Seen) -> bool:
+    """The first change of a new claim is the annotation that names its provisioner."""
+    return change == "MODIFIED"
 
 
 def _is_released(_: str, seen: Seen) -> bool:

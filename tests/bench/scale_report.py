@@ -61,7 +61,10 @@ def _longest(stage: Stage) -> str:
 
 
 def _marks(stage: Stage) -> str:
-    return ", ".join(f"{what} {at_s:.1f}" for what, at_s in stage.marks.items())
+    marks = [f"{what} {at_s:.1f}" for what, at_s in stage.marks.items()]
+    if stage.ended is not None:
+        marks.append(f"times that the controller ended {stage.ended}")
+    return ", ".join(marks)
 
 
 def _asked(stage: Stage) -> str:

@@ -24,7 +24,8 @@ class Stage:
         began_s: on the monotonic clock.
         seconds: from its beginning to its aim.
         marks: seconds from its beginning to what happened on the way.
-        cpu_s: of the controller, and of the API server.
+        ended: how often the controller ended within it; None where none may.
+        cpu_s: of the controller, in all of its lives, and of the API server.
         rest_mib: resident at its end.
         peak_mib: resident at most.
         longest: passes of the event loop, the longest first; only those of 20 ms and more.
@@ -37,6 +38,7 @@ class Stage:
     began_s: float
     seconds: float = 0.0
     marks: dict[str, float] = field(default_factory=dict)
+    ended: int | None = None
     cpu_s: float = 0.0
     api_server_cpu_s: float = 0.0
     rest_mib: float = 0.0

@@ -257,6 +257,17 @@ def test_the_report_names_the_longest_passes_and_what_was_asked() -> None:
     assert "a quiet minute: requests to the API server: get leases 24, 3.2 MiB received." in text
 
 
+def test_the_report_says_whether_and_how_often_the_controller_ended_in_a_stage() -> None:
+    away = Stage("restart", 0.0, 65.5, {"it is ready": 19.0}, ended=1)
+    short = Stage("short restart", 0.0, 11.5, {"it is ready": 3.6}, ended=0)
+
+    text = scale_report.markdown(Scaled(THERE, 4.0, [away, short], (1.0, 2.0)))
+
+    ended = "times that the controller ended"
+    assert f"| restart | 65.5 | it is ready 19.0, {ended} 1 |" in text
+    assert f"| short restart | 11.5 | it is ready 3.6, {ended} 0 |" in text
+
+
 def test_the_report_says_where_a_burst_takes_longer_than_in_an_empty_cluster() -> None:
     bursts = Bursts(
         [Phase("bound", 1000, seconds=26.0), Phase("gone", 1000, seconds=27.0)],

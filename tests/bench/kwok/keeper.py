@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import aiohttp
@@ -17,13 +18,36 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from provisioner.sandbox import processes
 from provisioner.sandbox.control_plane import free_port
+from provisioner.sandbox.crew import Part
+from provisioner.sandbox.errors import SandboxError
 from tests.bench.processes import cpu_s, memory_mib
 
-_FIRST_PAUSE_S, _MOST_PAUSE_S = 1.0, 20.0
-_LIVES_S = 60.0  # after so long a pause begins anew
 _ENDS_S = 15.0
 _LOOK_S = 0.1
+_NOTE_S = 0.2
 _TIMEOUT = aiohttp.ClientTimeout(total=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """How long to wait before a program that has ended is started again.
+
+    Attributes:
+        each_s: in their order; the last one again and again.
+        lives_s: a program that has run for so long begins with the first one again.
+    """
+
+    each_s: Sequence[float]
+    lives_s: float
+
+    def after(self, ends: int) -> float:
+        """The pause when it has ended so often without living long in between."""
+        return self.each_s[min(ends, len(self.each_s)) - 1]
+
+
+IN_A_HURRY = Pauses((1.0, 2.0, 4.0, 8.0, 16.0, 20.0), 60.0)
+KUBELETS = Pauses((0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0), 600.0)
+"""Of containers: the first start is at once, then the back-off (CrashLoopBackOff) begins."""
 
 
 class Kept:
@@ -31,13 +55,22 @@ class Kept:
 
     Attributes:
         name: of its log.
+        log: what it prints.
         starts: how often it was started.
+        peak_mib: resident at most, in any of its lives.
     """
 
-    def __init__(self, name: str, argv: Sequence[str], environment: Mapping[str, str], logs: Path):
-        self.name, self.starts = name, 0
-        self._argv, self._environment = argv, dict(environment)
-        self._log = logs / f"{name}.log"
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        logs: Path,
+        pauses: Pauses = IN_A_HURRY,
+    ) -> None:
+        self.name, self.starts, self.peak_mib = name, 0, 0.0
+        self._argv, self._environment, self._pauses = argv, dict(environment), pauses
+        self.log = logs / f"{name}.log"
         self.address = f"127.0.0.1:{free_port()}"
         self._process: asyncio.subprocess.Process | None = None
         self._cpu_s: dict[int, float] = {}
@@ -54,24 +87,33 @@ class Kept:
                 await task
 
     async def _keep(self) -> None:
-        pause_s = _FIRST_PAUSE_S
+        ends = 0
         while True:
             began_s = time.monotonic()
             process = await self._start()
             try:
-                await process.wait()
+                await self._ended(process)
             finally:
                 self._process = None
                 if process.returncode is None:
                     await asyncio.shield(_end(process))
-            long = time.monotonic() - began_s > _LIVES_S
-            pause_s = _FIRST_PAUSE_S if long else min(2 * pause_s, _MOST_PAUSE_S)
-            await asyncio.sleep(pause_s)
+            ends = 1 if time.monotonic() - began_s > self._pauses.lives_s else ends + 1
+            await asyncio.sleep(self._pauses.after(ends))
+
+    async def _ended(self, process: asyncio.subprocess.Process) -> None:
+        """Wait until it has; what it has used is noted meanwhile, as the kernel forgets it then."""
+        waiting = asyncio.create_task(process.wait())
+        try:
+            while not waiting.done():
+                self._note()
+                await asyncio.wait({waiting}, timeout=_NOTE_S)
+        finally:
+            waiting.cancel()
 
     async def _start(self) -> asyncio.subprocess.Process:
         self.starts += 1
         argv = [*self._argv, "--metrics-address", self.address]
-        with self._log.open("ab") as output:
+        with self.log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
                 *processes.dying_with_us(argv),
                 stdin=asyncio.subprocess.DEVNULL,
@@ -95,11 +137,31 @@ class Kept:
         return 0.0
 
     def cpu_s(self) -> float:
-        """CPU seconds of all its lives, as far as somebody has asked while they lasted."""
-        if self._process is not None:
-            with suppress(OSError):
-                self._cpu_s[self.starts] = cpu_s(self._process.pid)
+        """CPU seconds of all its lives, but for the last moment of each that has ended."""
+        self._note()
         return sum(self._cpu_s.values())
+
+    def forget_peak(self) -> None:
+        """Let ``peak_mib`` be that of the time from now on."""
+        if self._process is not None:
+            Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")  # proc(5)
+        self.peak_mib = 0.0
+
+    def part(self) -> Part:
+        """The process that runs now.
+
+        Raises:
+            SandboxError: none does.
+        """
+        if self._process is None:
+            raise SandboxError(f"{self.name} does not run")
+        return Part(self.name, self._process, self.log)
+
+    def _note(self) -> None:
+        with suppress(OSError, KeyError):
+            if self._process is not None:
+                self._cpu_s[self.starts] = cpu_s(self._process.pid)
+                self.peak_mib = max(self.peak_mib, memory_mib(self._process.pid)[1])
 
     async def metrics(self) -> dict[str, float]:
         """Sums over labels, by name without its prefix; empty while it does not answer."""
@@ -128,7 +190,7 @@ class Kept:
 
     def complaints(self) -> list[str]:
         """What only a bug says: lines of its log that tell of an exception."""
-        lines = self._log.read_text(errors="replace").splitlines() if self._log.exists() else []
+        lines = self.log.read_text(errors="replace").splitlines() if self.log.exists() else []
         return [line for line in lines if "Traceback" in line or '"level": "critical"' in line]
 
 

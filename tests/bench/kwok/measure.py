@@ -259,8 +259,6 @@ class _Run:
             depth, watched = told.get("queue_depth", 0.0), round(told.get("in_transition", 0.0))
             sample = Sample(at_s, name, rss_mib, depth, waiting, late, watched)
             self.found.samples.append(sample)
-            for each in self._controllers:
-                each.cpu_s()
             if not self._troubled and self._is_calm(at_s):
                 self.found.late_in_calm = max(self.found.late_in_calm, late)
             if at_s - told_s >= _TELL_S:
