@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -109,7 +110,8 @@ def test_it_sees(fault: Callable[[World], None], says: str) -> None:
 
 def _told_at_s(world: World, monkeypatch: pytest.MonkeyPatch, *, rights_itself_s: float) -> float:
     """When it tells of a volume that is away until then; 0 if never."""
-    began_s, there = NOW.s, world.there
+    # Whole seconds, so that a difference of two times is exact.
+    began_s, there = math.ceil(NOW.s), world.there
     world.there = {}
     for look in range(8):
         passed_s = look * COMPARE_EVERY_S
@@ -147,7 +149,7 @@ def test_a_second_volume_counts_at_once() -> None:
 def test_what_is_under_way_has_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     _another_volume(world)
-    began_s = NOW.s
+    began_s = math.ceil(NOW.s)
 
     found = []
     for passed_s in (0.0, LEAK_GRACE_S - 1, LEAK_GRACE_S + 1):

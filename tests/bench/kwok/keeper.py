@@ -20,7 +20,7 @@ from provisioner.sandbox import processes
 from provisioner.sandbox.control_plane import free_port
 from provisioner.sandbox.crew import Part
 from provisioner.sandbox.errors import SandboxError
-from tests.bench.processes import cpu_s, memory_mib
+from tests.bench.processes import cpu_s, forget_peak, memory_mib
 
 _ENDS_S = 15.0
 _LOOK_S = 0.1
@@ -144,7 +144,7 @@ class Kept:
     def forget_peak(self) -> None:
         """Let ``peak_mib`` be that of the time from now on."""
         if self._process is not None:
-            Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")  # proc(5)
+            forget_peak(self._process.pid)
         self.peak_mib = 0.0
 
     def part(self) -> Part:
