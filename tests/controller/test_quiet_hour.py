@@ -218,11 +218,11 @@ def test_what_the_page_says_of_the_average_follows_from_the_settings() -> None:
     watches = HOUR_S / ((informer._WATCH_MIN_S + informer._WATCH_MAX_S) / 2)
 
     leader, standby = (4 * each + len(ALL_KINDS) * watches for each in (renewals, reads))
-    webhook = renewals + reads + 2 * certificate + (8 + 9) * watches
+    webhook = renewals + reads + 2 * (certificate + 8 * watches)
 
     assert f"{4 * reads:,.0f} on average" in told
     assert f"({certificate:.0f} requests an hour" in told
-    assert f"that lease ({renewals:.0f}) or reads it ({reads:.0f} on average)" in told
+    assert f"the lease of the repairs ({renewals:.0f}) or reads it ({reads:.0f} on average)" in told
     sums = [round(each, -1) for each in (leader, standby, webhook)]
     assert "{:,.0f} the leader, {:,.0f} its standby, {:,.0f} both".format(*sums) in told
     assert f"some {round(sum(sums), -2):,.0f} requests an hour" in told
