@@ -154,8 +154,11 @@ class UnclaimedTags:
         await self._settled.wait()
 
     def may_be_in_use(self, volume_id: str) -> bool:
-        """Whether it was, or may have been, named at the start: then the tag proves nothing."""
-        return volume_id in self._named_before or volume_id in self._in_doubt
+        """Whether it was named at the start, and its tag is not off: then the tag proves nothing.
+
+        Whether an object that cannot be read may name it is for the caller to find out.
+        """
+        return volume_id in self._named_before
 
     def note(self, volume_id: str) -> None:
         """A volume was created with the tag."""

@@ -492,3 +492,29 @@ def test_one_named_volume_whose_tag_may_not_be_taken_off_does_not_keep_the_sweep
 
 def without_tag(volume: Volume) -> dict[str, str]:
     return {key: value for key, value in volume.tags.items() if key != UNCLAIMED}
+
+
+@pytest.mark.parametrize("names_it", [False, True])
+def test_what_an_unreadable_object_may_have_named_at_the_start_is_judged_once_it_can_be_read(
+    names_it,
+):
+    world, metrics = World([SINCE]), Metrics()
+    unreadable(world, "persistent volume", "odd")
+    store = world.caches.persistent_volumes._store
+    left: list[float | None] = []
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, OURS_SINCE, 3600.0, metrics))
+        await asyncio.sleep(60.0)
+        left.append(metrics.registry.get_sample_value("ebs_provisioner_orphans_reported"))
+        assert (world.deleted, world.untagged) == ([], [])
+        store.unreadable.clear()
+        if names_it:
+            store.apply(a_persistent_volume("odd", handle=SINCE.volume_id))
+        await living
+
+    in_virtual_time(story)
+
+    assert left == [1]
+    assert (SINCE.volume_id in world.deleted) is not names_it
+    assert (SINCE.volume_id in world.untagged) is names_it
