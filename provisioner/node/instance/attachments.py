@@ -27,6 +27,7 @@ class AttachmentLookups:
         self._kube = kube
         self._foreign_s = foreign_s
         self._foreign_until_s: dict[str, float] = {}
+        self._lookups: dict[str, object] = {}  # the latest: an older answer is not cached
 
     def is_foreign(self, volume_id: str) -> bool:
         """Whether it had no VolumeAttachment when it was last asked for."""
@@ -40,16 +41,18 @@ class AttachmentLookups:
         """
         if self.is_foreign(volume_id):
             return None
+        lookup = self._lookups[volume_id] = object()
         found = await self._kube.attachment(volume_id)
-        if found is None:
+        if found is None and self._lookups.get(volume_id) is lookup:
             self._foreign_until_s[volume_id] = time.monotonic() + self._foreign_s
         return found
 
     def ask_again(self, volume_id: str) -> None:
         """It may have become ours: the kubelet stages it, or the Node names it."""
+        self._lookups.pop(volume_id, None)
         self._foreign_until_s.pop(volume_id, None)
 
     def keep(self, seen: Collection[str]) -> None:
         """Forget the volumes that are not here any more."""
-        for gone in self._foreign_until_s.keys() - set(seen):
-            del self._foreign_until_s[gone]
+        for gone in (self._foreign_until_s.keys() | self._lookups.keys()) - set(seen):
+            self.ask_again(gone)

@@ -1,6 +1,7 @@
 """What kubelet is told of a node: id, topology, and how many volumes of ours fit, now."""
 
 import asyncio
+from typing import cast
 
 import pytest
 
@@ -8,6 +9,7 @@ from provisioner.model.driver import EBS_DRIVER
 from provisioner.model.errors import NodeError, Reason
 from provisioner.node.instance.attachments import AttachmentLookups
 from provisioner.node.instance.info import ForeignVolumes, Info
+from provisioner.node.instance.kube import NodeKube
 from provisioner.node.instance.metadata import Imds, Metadata
 from provisioner.node.instance.volume_limit_rules import LimitOptions
 from provisioner.node.runtime.sysfs import SystemDirs
@@ -184,6 +186,32 @@ async def test_a_foreign_volume_that_becomes_ours_is_noticed_when_it_is_staged(
     machine.attachments.ask_again("vol-1")
 
     assert await machine.fitting() == 26
+
+
+@pytest.mark.parametrize("happens", ["it is staged", "it is away for a moment"])
+async def test_a_lookup_that_began_before_it_became_ours_does_not_make_a_volume_foreign(happens):
+    class Kube:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def attachment(self, _):
+            self.asked.set()
+            await self.answer.wait()
+
+    kube = Kube()
+    attachments = AttachmentLookups(cast("NodeKube", kube))
+    lookup = asyncio.create_task(attachments.find("vol-1"))
+    await kube.asked.wait()
+
+    if happens == "it is staged":
+        attachments.ask_again("vol-1")
+    else:
+        attachments.keep([])
+    kube.answer.set()
+
+    assert await lookup is None
+    assert not attachments.is_foreign("vol-1")
+    assert await attachments.find("vol-1") is None
+    assert attachments.is_foreign("vol-1")
 
 
 async def test_a_foreign_volume_that_the_node_comes_to_name_is_ours(machine, kube_server):
