@@ -89,14 +89,18 @@ class Ec2:
 
 
 class CurrentCaches(Caches):
-    """Caches that are never behind. ``news``: what happens right before they are asked for proof."""
+    """Caches that are never behind.
+
+    ``news``: what happens right before they are asked for proof; ``news_of_moves``: right before
+    the moves alone are."""
 
     def __init__(self, kube: object = None) -> None:
         super().__init__(cast("KubeClient", kube), Metrics(), DRIVER)
         self.news: Callable[[], None] = lambda: None
+        self.news_of_moves: Callable[[], None] = lambda: None
 
-    async def catch_up(self, *_: object) -> None:
-        self.news()
+    async def catch_up(self, *informers: object) -> None:
+        self.news_of_moves() if informers == (self.moves,) else self.news()
 
 
 class PromptWatcher(Watcher[Volume]):

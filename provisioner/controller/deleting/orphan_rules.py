@@ -59,8 +59,11 @@ class World:
     """What live, complete lists contain, what is in progress in this process, and who has led.
 
     ``epoch``: since when only ours have led; None: that is not known.
-    ``unreadable``: names of persistent volumes, and ``namespace/name`` of claims, that are there
-    but cannot be read. Such a volume may name any id, so nothing is proven meanwhile.
+    ``unreadable``: names of persistent volumes, and ``namespace/name`` of claims and VolumeMoves,
+    that are there but cannot be read. Such a persistent volume may name any id, and such a move may
+    have any UID, so nothing is proven meanwhile.
+    ``lacks_moves``: there may be VolumeMoves, and they cannot be listed. The tags of what they have
+    made do not tell it from what a claim that is gone has left.
     """
 
     named_volume_ids: Collection[str]  # by any persistent volume, in any form
@@ -70,6 +73,7 @@ class World:
     in_flight_ids: Collection[str]
     epoch: Epoch | None
     unreadable: Collection[str] = ()
+    lacks_moves: bool = False
 
 
 def decide(
@@ -97,7 +101,7 @@ def decide(
     ):
         return Leave()
     is_ours = world.epoch is not None and world.epoch.covers(volume.created_at)
-    is_proof = is_ours and not world.unreadable
+    is_proof = is_ours and not (world.unreadable or world.lacks_moves)
     if policy is None or claim_uid_of(name) is None or not is_proof:
         return Report()
     match policy:

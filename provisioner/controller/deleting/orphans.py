@@ -4,7 +4,8 @@ Only a tagged volume may be deleted, so EC2 is asked for these: one call where n
 inventory of all others serves reports only, and is read page by page, once in twelve sweeps, also
 if it fails halfway. A volume that has an owner in the caches is left alone at once; any other is
 judged by what the API server has now. If that cannot be asked, the sweep ends and touches nothing
-more. While a single object cannot be read, volumes are only reported.
+more. While a single object cannot be read, or VolumeMoves cannot be listed, volumes are only
+reported.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import nan
-from typing import assert_never
+from typing import Any, assert_never
 
 import structlog
 
@@ -21,6 +22,7 @@ from provisioner.controller.provisioning.creation import Creations
 from provisioner.controller.provisioning.creation_rules import Attempt
 from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Sweep
+from provisioner.kube.informer import Informer
 from provisioner.kube.resources import PERSISTENT_VOLUMES
 from provisioner.model import tags
 from provisioner.model.claim import claim_uid_of
@@ -117,43 +119,62 @@ class OrphanSweep:
         """Decide by the caches, then again by what the API server has now."""
         in_flight = dict(self._creations.attempts)
         doubtful = [volume for volume, _ in self._decided(volumes, in_flight)]
+        lacks_moves = ""
         if doubtful:
+            # Moves come first: one that is gone by then has its persistent volume in the next look.
+            lacks_moves = await self._catch_up_moves()
             await self._caches.catch_up(self._caches.persistent_volumes, self._caches.claims)
-            self._note_doubt()
+            self._note_doubt(lacks_moves)
         in_flight |= self._creations.attempts
-        decided = self._decided(doubtful, in_flight, self._unreadable())
+        decided = self._decided(
+            doubtful, in_flight, self._unreadable(), lacks_moves=bool(lacks_moves)
+        )
         for left in (self._left_tagged, self._left):
             left.difference_update(volume.volume_id for volume in volumes)
         for at in range(0, len(decided), _AT_ONCE):
             await asyncio.gather(*(self._end(*each) for each in decided[at : at + _AT_ONCE]))
 
-    def _unreadable(self) -> frozenset[str]:
-        caches = self._caches
-        return frozenset(caches.persistent_volumes.unreadable).union(caches.claims.unreadable)
-
-    def _note_doubt(self) -> None:
-        """Note whether a volume may have an owner that cannot be read."""
+    async def _catch_up_moves(self) -> str:
+        """Why the cache may lack moves, "" if it has all."""
         try:
-            self._caches.check_readable(self._caches.persistent_volumes, self._caches.claims)
+            await self._caches.catch_up_moves()
         except KubeError as error:
-            self._doubt = error.message
-            if self._doubts.is_news("", error.message, again_s=_DOUBT_AGAIN_S):
-                log.warning(
-                    "the sweep for orphans only reports volumes until all objects can be read",
-                    error=error.message,
-                )
-        else:
-            self._doubt = ""
+            return error.message
+        return ""
+
+    def _unreadable(self) -> frozenset[str]:
+        return frozenset().union(*(each.unreadable for each in self._owners()))
+
+    def _owners(self) -> tuple[Informer[Any], ...]:
+        caches = self._caches
+        return caches.persistent_volumes, caches.claims, caches.moves
+
+    def _note_doubt(self, doubt: str) -> None:
+        """Note whether a volume may have an owner that is not listed, or cannot be read."""
+        try:
+            self._caches.check_readable(*self._owners())
+        except KubeError as error:
+            doubt = error.message
+        self._doubt = doubt
+        if not doubt:
             self._doubts.clear()
+        elif self._doubts.is_news("", doubt, again_s=_DOUBT_AGAIN_S):
+            log.warning(
+                "the sweep for orphans only reports volumes until all objects can be read",
+                error=doubt,
+            )
 
     def _decided(
         self,
         volumes: Sequence[Volume],
         in_flight: Mapping[str, Attempt],
         unreadable: Collection[str] = (),
+        *,
+        lacks_moves: bool = False,
     ) -> list[tuple[Volume, rules.Decision]]:
         """What becomes of volumes that are not to be left alone."""
-        world = replace(self._world(volumes, in_flight), unreadable=unreadable)
+        world = self._world(volumes, in_flight)
+        world = replace(world, unreadable=unreadable, lacks_moves=lacks_moves)
         now = datetime.now(UTC)
         decided = [
             (

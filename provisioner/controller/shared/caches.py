@@ -322,6 +322,26 @@ class Caches:
             )
             raise KubeError(Reason.UNREADABLE, message)
 
+    async def catch_up_moves(self) -> None:
+        """``catch_up`` of the moves. Where none is served, or moves are off, there are none.
+
+        Raises:
+            KubeError: there may be some, and they cannot be listed.
+        """
+        if self.moves not in self._served:
+            return
+        try:
+            if not self.moves.synced.is_set():
+                raise KubeError(Reason.UNREACHABLE, "the first list has failed")
+            await self.catch_up(self.moves)
+        except KubeError as error:
+            if await self._is_served(VOLUME_MOVES):
+                message = (
+                    f"VolumeMoves cannot be listed ({error.message}), so it is not certain which "
+                    "volumes they have made; none is deleted until they can be"
+                )
+                raise KubeError(error.reason, message) from error
+
     async def nobody_names(self, volume_id: str) -> None:
         """The last check before a volume without a persistent volume is deleted.
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -90,6 +91,11 @@ def test_what_another_controller_may_have_attached_is_reported_although_it_is_ta
 @pytest.mark.parametrize("policy", ["Delete", "Retain", None])
 def test_a_volume_that_an_unreadable_object_may_name_is_only_reported(policy):
     assert decided(an_orphan(policy), a_world(unreadable=["odd"])) == Report()
+
+
+@pytest.mark.parametrize("policy", ["Delete", "Retain", None])
+def test_a_volume_that_a_move_may_have_made_is_only_reported(policy):
+    assert decided(an_orphan(policy), replace(EMPTY, lacks_moves=True)) == Report()
 
 
 @pytest.mark.parametrize("owner", [NAME, "shop/data"])

@@ -19,6 +19,7 @@ from provisioner.controller.shared.services import Services
 from provisioner.controller.shared.settings import Settings
 from provisioner.controller.shared.unclaimed import UnclaimedTags
 from provisioner.ec2.volumes import Volumes
+from provisioner.kube.resources import VOLUME_MOVES
 from provisioner.metrics import Metrics
 from provisioner.model import tags
 from provisioner.model.errors import Ec2Error, KubeError, Reason, StorageError
@@ -372,16 +373,17 @@ def test_an_inventory_that_failed_is_complete_an_hour_later():
 
 
 def unreadable(world: World, kind: str, key: str) -> None:
-    informer = world.caches.claims if kind == "claim" else world.caches.persistent_volumes
-    informer._store.unreadable[key] = "7"
+    caches = world.caches
+    of_kind: dict[str, Any] = {"claim": caches.claims, "move": caches.moves}
+    of_kind.get(kind, caches.persistent_volumes)._store.unreadable[key] = "7"
 
 
-@pytest.mark.parametrize("kind", ["claim", "persistent volume"])
+@pytest.mark.parametrize("kind", ["claim", "persistent volume", "move"])
 def test_while_an_object_cannot_be_read_orphans_are_told_with_the_doubt_and_none_is_deleted(kind):
     marked = replace(SINCE, volume_id="vol-0000000000000000f")
     others = [replace(BEFORE, volume_id=f"vol-{n:017x}", tags=without_tag(BEFORE)) for n in (1, 2)]
     world, metrics = World([marked, *others]), Metrics()
-    unreadable(world, kind, "shop/odd" if kind == "claim" else "odd")
+    unreadable(world, kind, "odd" if kind == "persistent volume" else "shop/odd")
 
     async def story(_: Clock) -> None:
         await life(world, OURS_SINCE, 24 * 3600.0 - 1, metrics)
@@ -518,3 +520,42 @@ def test_what_an_unreadable_object_may_have_named_at_the_start_is_judged_once_it
     assert left == [1]
     assert (SINCE.volume_id in world.deleted) is not names_it
     assert (SINCE.volume_id in world.untagged) is names_it
+
+
+@pytest.mark.parametrize("fails", ["never listed", "not listed now"])
+def test_while_moves_cannot_be_listed_no_volume_is_deleted_that_one_may_have_made(fails):
+    world, metrics = World([SINCE]), Metrics()
+    caches = world.caches
+    caches._served.append(caches.moves)
+    serves = {(VOLUME_MOVES.api_version, VOLUME_MOVES.plural)}
+
+    async def served() -> set[tuple[str, str]]:
+        return serves
+
+    caches._client = cast("Any", SimpleNamespace(served=served))
+    if fails == "not listed now":
+        caches.moves.synced.set()
+
+        def cannot_tell() -> None:
+            if serves:
+                raise KubeError(Reason.FORBIDDEN, "may not list them")
+
+        caches.news_of_moves = cannot_tell
+    left: list[float | None] = []
+
+    async def story(_: Clock) -> None:
+        living = asyncio.create_task(life(world, OURS_SINCE, 3600.0, metrics))
+        await asyncio.sleep(1200.0)
+        left.append(metrics.registry.get_sample_value("ebs_provisioner_orphans_reported"))
+        assert world.deleted == []
+        serves.clear()  # the CRD is deleted, and all moves with it
+        await living
+
+    with capture_logs() as logs:
+        in_virtual_time(story)
+
+    assert left == [1]
+    assert SINCE.volume_id in world.deleted
+    told = [entry for entry in logs if "do not delete it" in entry["event"]]
+    assert [entry["volume"] for entry in told] == [SINCE.volume_id]
+    assert "VolumeMoves cannot be listed" in told[0]["error"]
