@@ -150,8 +150,8 @@ class Metrics(SharedMetrics):
         )
         self.orphans_reported = self._gauge(
             "orphans_reported",
-            "Volumes without an owner that the last sweeps found and left; NaN until all volumes"
-            " were looked at.",
+            "Volumes without an owner that the last sweeps found and left; NaN until one was"
+            " found, or all volumes were looked at.",
         )
         self.orphans_reported.set(nan)  # 0 would say that there are none
         # Alerts look for an increase, and Prometheus sees none in a series that begins with 1.

@@ -1,11 +1,10 @@
 """Sweep: find volumes of this cluster that nothing knows, and delete, keep or report them.
 
 Only a tagged volume may be deleted, so EC2 is asked for these: one call where nothing is wrong. The
-inventory of all others serves reports only, and is read page by page, once in twelve sweeps, also
-if it fails halfway. A volume that has an owner in the caches is left alone at once; any other is
-judged by what the API server has now. If that cannot be asked, the sweep ends and touches nothing
-more. While a single object cannot be read, or VolumeMoves cannot be listed, volumes are only
-reported.
+inventory of all others serves reports only, and is read page by page, once in twelve sweeps. A
+volume that has an owner in the caches is left alone at once; any other is judged by what the API
+server has now. If that cannot be asked, the sweep ends and touches nothing more. While a single
+object cannot be read, or VolumeMoves cannot be listed, volumes are only reported.
 """
 
 import asyncio
@@ -56,6 +55,7 @@ class OrphanSweep:
         self._left: set[str] = set()
         self._metrics.orphans_reported.set_function(self._how_many_left)
         self._until_inventory = 0  # sweeps
+        self._has_failed_halfway = False  # the last inventory
         self._has_seen_all = False
         self._doubt = ""  # what cannot be read, and may name any volume
         self._doubts = TellOnce()
@@ -96,23 +96,26 @@ class OrphanSweep:
             await self._take_inventory(ours)
 
     def _how_many_left(self) -> float:
-        """For the gauge: no number before all volumes were seen once."""
-        return len(self._left_tagged | self._left) if self._has_seen_all else nan
+        """For the gauge: that there are none is known once all volumes were seen."""
+        left = len(self._left_tagged | self._left)
+        return left if left or self._has_seen_all else nan
 
     async def _take_inventory(self, ours: Mapping[str, str]) -> None:
         """One page is held at a time: there may be a hundred thousand volumes.
 
-        If only the first page was read, the next sweep tries again. Otherwise a page that always
-        fails would cost all calls before it each five minutes.
+        If its first page fails, each sweep tries again. If a later one fails, the next sweep does,
+        and then every twelfth: a page that always fails would cost all calls before it each time.
         """
         still_here: set[str] = set()
+        pause = _INVENTORY_EVERY if self._has_failed_halfway else 1
         async for page in self._volumes.find_pages(tags=ours, background=True):
             await self._settle([volume for volume in page if UNCLAIMED not in volume.tags])
-            self._until_inventory = _INVENTORY_EVERY
+            self._until_inventory, self._has_failed_halfway = pause, True
             still_here |= {each.volume_id for each in page if each.volume_id in self._reported}
             await asyncio.sleep(_PAGE_PAUSE_S)
         self._reported.forget_all_but(still_here)
         self._left &= still_here
+        self._until_inventory, self._has_failed_halfway = _INVENTORY_EVERY, False
         self._has_seen_all = True
 
     async def _settle(self, volumes: Sequence[Volume]) -> None:
