@@ -395,7 +395,12 @@ def _value(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
 
 
 def _with_common_texts(value: dict[str, Any]) -> dict[str, Any]:
-    """What is in it may be common where it is not as a whole."""
+    """What is in it may be common where it is not as a whole.
+
+    A text that only this object has cannot be told from one that others have, so it stays for a
+    while when the object is gone. A hostname is the name that claims and attachments have of a
+    Node.
+    """
     return {_text(key): _common(key, each) for key, each in value.items()}
 
 
