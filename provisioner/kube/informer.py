@@ -9,10 +9,12 @@ price that does not grow with what there is. The API server tells its newest ver
 object of a list), and the watch is waited for until it has passed that. Where nothing of the kind
 changes, a watch of three seconds is opened beside it: the API server tells each watch two seconds
 before its end how far it has come. Measured with 1.36.3, 3,000 volumes: 0.6 ms of its CPU for the
-question, 0.7 to 1.6 s until the answer; the long watch is told once a minute only. An API server
-tells no more than it has asked etcd for, which a question to another one of them, or an etcd before
-3.5.13, does not have it do: then the kind is listed whole (KEP-2340, KEP-956), and for some minutes
-without trying a watch before. Where lists are slow, half of the time is free of them.
+question, 0.7 to 1.6 s until the answer; the long watch is told once a minute only. Several such
+looks are under way at once, so that nobody waits for the end of one that began before he asked.
+An API server tells no more than it has asked etcd for, which a question to another one of them, or
+an etcd before 3.5.13, does not have it do: then the kind is listed whole (KEP-2340, KEP-956), and
+for some minutes without trying a watch before. Where lists are slow, half of the time is free of
+them.
 """
 
 import asyncio
@@ -28,6 +30,7 @@ from provisioner import clock
 from provisioner.kube import wire
 from provisioner.kube.client import KubeClient
 from provisioner.kube.resources import Projection, Resource, T, key_of, whole
+from provisioner.kube.shared_lock import SharedLock
 from provisioner.kube.store import Handler, Indexer, Store, is_above, is_past
 from provisioner.kube.wire import Listing, WatchLine
 from provisioner.metrics import SharedMetrics
@@ -44,6 +47,7 @@ _TOO_SHORT_S = 1.0  # a watch that ends sooner and showed nothing is a failure
 # ``catch_up``: so many objects are listed if they are quiet; 5 ms of the API server's CPU.
 _FEW = 500
 _GATHER_S, _PACE_S = 0.02, 0.25
+_LOOKS = 10  # at once, which is more than ever are while the API server answers
 # So long a kind that changes all the time is given to show it by itself.
 _SOON_S, _SOON_LOOKS = 0.1, 10
 _SHORT_WATCH_S, _SHORT_WATCHES = 3, 4
@@ -88,10 +92,13 @@ class Informer(Generic[T]):
         self._expired = False
         self._failing_since_s: float | None = None
         self._told = TellOnce()  # the failure that the log has
-        self._listing = asyncio.Lock()  # what lists or watches beside ``run`` excludes its lists
-        self._looking = asyncio.Lock()
-        # Tickets of ``catch_up``: the last one, up to which the cache was proven, and given up.
-        self._asked = self._proven = self._given_up = 0
+        self._listing = SharedLock()  # what lists or watches beside ``run`` excludes its lists
+        self._beginning = asyncio.Lock()
+        self._looks: dict[asyncio.Task[None], int] = {}  # under way, and how many wait for each
+        self._newest_look: asyncio.Task[None] | None = None
+        # Tickets of ``catch_up``: the last one, up to which a look has begun, the cache was proven,
+        # and given up.
+        self._asked = self._begun = self._proven = self._given_up = 0
         self._failure: StorageError | None = None
         self._next_look_s = self._next_list_s = self._next_short_watch_s = 0.0
         self._watching: asyncio.Timeout | None = None
@@ -136,36 +143,68 @@ class Informer(Generic[T]):
     async def catch_up(self) -> None:
         """Return once the cache has all that was written before this call: as good as a list.
 
-        One look serves all who asked before it began; one more is for those who come meanwhile.
+        One look serves all who asked before it began. Who comes later waits for the next one, which
+        begins while the first is under way: a quiet kind takes a second or two to be shown.
 
         Raises:
             KubeError: that cannot be told.
         """
         self._asked += 1
         ticket = self._asked
-        async with self._looking:
-            while ticket > max(self._proven, self._given_up):
-                await self._answer()
-            if ticket > self._proven and self._failure is not None:
-                raise self._failure.with_traceback(None)
+        while ticket > max(self._proven, self._given_up):
+            async with self._beginning:
+                look = self._newest_look
+                if look is None or look.done() or ticket > self._begun:
+                    look = await self._begin()
+                self._looks[look] += 1
+            try:
+                await asyncio.shield(look)
+            finally:
+                self._left(look)
+        if ticket > self._proven and self._failure is not None:
+            raise self._failure.with_traceback(None)
 
-    async def _answer(self) -> None:
+    async def _begin(self) -> asyncio.Task[None]:
         await asyncio.sleep(max(_GATHER_S, self._next_look_s - clock.now_s()))
+        while len(self._looks) >= _LOOKS:
+            await asyncio.wait(self._looks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.sleep(0)  # who waited for it takes it away
         self._next_look_s = clock.now_s() + _PACE_S
-        asked = self._asked
+        self._begun = self._asked
+        # Beside others it has the time that it would have after them: the list that answers it may
+        # begin only when theirs has ended.
+        limit_s = 2 * _LOOK_S if self._looks else _LOOK_S
+        # Its log lines are not about the first caller.
+        answer = self._answer(self._begun, limit_s)
+        look = asyncio.get_running_loop().create_task(answer, context=Context())
+        self._newest_look, self._looks[look] = look, 0
+        return look
+
+    def _left(self, look: asyncio.Task[None]) -> None:
+        """One waits no longer for a look; without any it ends."""
+        self._looks[look] -= 1
+        if not self._looks[look]:
+            del self._looks[look]
+            if self._newest_look is look:
+                self._newest_look = None
+            look.cancel()
+
+    async def _answer(self, asked: int, limit_s: float) -> None:
         try:
-            async with asyncio.timeout(_LOOK_S):
-                # Its log lines are not about the first caller.
-                look = self._look(asked)
-                await asyncio.get_running_loop().create_task(look, context=Context())
-            # Not if ``forget`` came between the end of that task and here: the cache is empty then.
+            async with asyncio.timeout(limit_s):
+                await self._look(asked)
+            # Not if ``forget`` came meanwhile: the cache is empty then.
             if self.synced.is_set():
                 self._proven = max(self._proven, asked)
         except StorageError as failure:
-            self._given_up, self._failure = asked, failure
+            self._give_up(asked, failure)
         except TimeoutError:
             message = f"the API server did not show the newest {self.resource.plural} in time"
-            self._given_up, self._failure = asked, KubeError(Reason.TIMED_OUT, message)
+            self._give_up(asked, KubeError(Reason.TIMED_OUT, message))
+
+    def _give_up(self, asked: int, failure: StorageError) -> None:
+        if asked > self._given_up:
+            self._given_up, self._failure = asked, failure
 
     async def _look(self, ticket: int) -> None:
         await self.synced.wait()
@@ -200,7 +239,7 @@ class Informer(Generic[T]):
 
     async def _ask(self, most: int) -> str:
         """The newest version. Where there are no more objects than these, they are taken in."""
-        async with self._listing:
+        async with self._listing.shared():
             asked_at = self._store.newest
             page = await self._list(most)
             newer = is_above(page.resource_version, self._store.version)
@@ -220,7 +259,7 @@ class Informer(Generic[T]):
 
         It takes effect at once. Subscribers are notified that all objects are gone.
         """
-        async with self._listing:  # what is half taken in would be half forgotten
+        async with self._listing.alone():  # what is half taken in would be half forgotten
             self.synced.clear()
             self._store.replace(Listing([], ""))
             self._proven = 0  # who asks and is still here asks again
@@ -247,7 +286,7 @@ class Informer(Generic[T]):
 
     async def _watch_shortly(self, version: str) -> None:
         try:
-            async with self._listing, asyncio.timeout(2 * _SHORT_WATCH_S):
+            async with self._listing.shared(), asyncio.timeout(2 * _SHORT_WATCH_S):
                 if self.synced.is_set() and not is_past(self._store.version, version):
                     await self._watch(_SHORT_WATCH_S, until=version)
         except TimeoutError:
@@ -275,7 +314,7 @@ class Informer(Generic[T]):
             wait_s: float | None = None
             try:
                 if self._expired or not self._store.version:
-                    async with self._listing:
+                    async with self._listing.alone():
                         await self._relist()
                     seen = self._store.version
                 await self._follow()

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
 
+from provisioner.kube import informer as informers
 from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
 from provisioner.kube.resources import PERSISTENT_VOLUMES
@@ -387,3 +389,45 @@ def test_a_cache_that_is_forgotten_as_an_answer_arrives_is_not_taken_for_complet
         assert len(informer.values()) == MANY + 1
 
     told(story, Behind(lag_s=0.05), objects=MANY)
+
+
+def test_who_asks_while_a_quiet_kind_is_looked_at_waits_for_no_look_but_its_own() -> None:
+    """One look after the other, nobody would be answered for a second or two, and then all are."""
+
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        took_s: list[float] = []
+
+        async def ask(n: int) -> None:
+            await asyncio.sleep(n * 0.1)
+            api.version += 1  # something of another kind
+            asked_at = now_s()
+            await informer.catch_up()
+            took_s.append(now_s() - asked_at)
+
+        alone = now_s()
+        await ask(0)
+        alone = now_s() - alone
+        took_s.clear()
+        await asyncio.gather(*(ask(n) for n in range(100)))
+
+        assert max(took_s) < alone + 2 * informers._PACE_S
+
+    told(story, Behind(), objects=MANY)
+
+
+def test_looks_at_once_are_few_also_where_none_is_answered() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.takes_s = 10_000
+
+        async def ask(n: int) -> None:
+            await asyncio.sleep(n)
+            with suppress(KubeError):
+                await informer.catch_up()
+
+        asking = [asyncio.create_task(ask(n)) for n in range(60)]
+        await asyncio.sleep(50)
+        assert len(informer._looks) <= informers._LOOKS
+        await asyncio.gather(*asking)
+        assert not informer._looks
+
+    told(story, Behind(), objects=MANY)
