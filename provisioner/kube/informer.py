@@ -50,6 +50,7 @@ _GATHER_S, _PACE_S = 0.02, 0.25
 _LOOKS = 10  # at once, which is more than ever are while the API server answers
 # So long a kind that changes all the time is given to show it by itself.
 _SOON_S, _SOON_LOOKS = 0.1, 10
+_SHOWN_S = 0.05  # between two checks whether another short watch has shown it
 _SHORT_WATCH_S, _SHORT_WATCHES = 3, 4
 _LOOK_S = 75.0
 _LISTS_S = 300.0  # so long, once short watches have told nothing, they are not asked
@@ -96,6 +97,7 @@ class Informer(Generic[T]):
         self._beginning = asyncio.Lock()
         self._looks: dict[asyncio.Task[None], int] = {}  # under way, and how many wait for each
         self._newest_look: asyncio.Task[None] | None = None
+        self._short_watches: set[asyncio.Task[KubeError | None]] = set()
         # Tickets of ``catch_up``: the last one, up to which a look has begun, the cache was proven,
         # and given up.
         self._asked = self._begun = self._proven = self._given_up = 0
@@ -285,6 +287,20 @@ class Informer(Generic[T]):
         return self._listed.is_set() and is_past(self._store.version, version)
 
     async def _watch_shortly(self, version: str) -> None:
+        """Until a short watch has passed a version: this one, or one that began before it.
+
+        This one goes on when another was sooner: who looks next is answered by it.
+        """
+        watch = asyncio.create_task(self._short_watch(version))
+        self._short_watches.add(watch)
+        watch.add_done_callback(self._short_watches.discard)
+        while not watch.done() and not self._has_all_of(version):
+            await asyncio.wait({watch}, timeout=_SHOWN_S)
+        if watch.done() and (failure := watch.result()) is not None:
+            raise failure
+
+    async def _short_watch(self, version: str) -> KubeError | None:
+        """Why it has failed, if that is more than a version too old."""
         try:
             async with self._listing.shared(), asyncio.timeout(2 * _SHORT_WATCH_S):
                 if self.synced.is_set() and not is_past(self._store.version, version):
@@ -292,8 +308,8 @@ class Informer(Generic[T]):
         except TimeoutError:
             pass  # it was not ended when it should have been
         except KubeError as failure:
-            if failure.reason is not Reason.EXPIRED:
-                raise
+            return None if failure.reason is Reason.EXPIRED else failure
+        return None
 
     def observe(self, obj: T) -> None:
         """Take the answer to an own write at once, so that nobody acts on the state before it.
@@ -308,7 +324,14 @@ class Informer(Generic[T]):
             self._store.observe(kept)
 
     async def run(self) -> None:
-        """Follow the API server forever."""
+        """Follow the API server until cancelled."""
+        try:
+            await self._run()
+        finally:
+            for watch in self._short_watches:
+                watch.cancel()
+
+    async def _run(self) -> None:
         while True:
             began, seen = clock.now_s(), self._store.version
             wait_s: float | None = None

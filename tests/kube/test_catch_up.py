@@ -411,6 +411,7 @@ def test_who_asks_while_a_quiet_kind_is_looked_at_waits_for_no_look_but_its_own(
         await asyncio.gather(*(ask(n) for n in range(100)))
 
         assert max(took_s) < alone + 2 * informers._PACE_S
+        assert sorted(took_s)[50] < alone / 2  # by the short watch of somebody who asked before
 
     told(story, Behind(), objects=MANY)
 
