@@ -5,16 +5,16 @@ then goes on from the last version seen, without a new list and without losing a
 410 Gone leads to a new list, whose differences, lost deletions included, are told like any change.
 
 A cache is behind by an unknown time, so what it lacks is no proof; ``catch_up`` makes it one at a
-price that does not grow with what there is. The API server tells its newest version (the first
-object of a list), and the watch is waited for until it has passed that. Where nothing of the kind
-changes, a watch of three seconds is opened beside it: the API server tells each watch two seconds
-before its end how far it has come. Measured with 1.36.3, 3,000 volumes: 0.6 ms of its CPU for the
-question, 0.7 to 1.6 s until the answer; the long watch is told once a minute only. Several such
-looks are under way at once, so that nobody waits for the end of one that began before he asked.
-An API server tells no more than it has asked etcd for, which a question to another one of them, or
-an etcd before 3.5.13, does not have it do: then the kind is listed whole (KEP-2340, KEP-956), and
-for some minutes without trying a watch before. Where lists are slow, half of the time is free of
-them.
+price that does not grow with what there is. The API server tells its newest version (with any list,
+so with that of one name), and the watch is waited for until it has passed that. Where nothing of
+the kind changes, a watch of three seconds is opened beside it: the API server tells each watch two
+seconds before its end how far it has come. Measured with 1.36.3, 3,000 volumes: 0.6 ms of its CPU
+for the question, 0.7 to 1.6 s until the answer; the long watch is told once a minute only. Several
+such looks are under way at once, so that nobody waits for the end of one that began before he
+asked. An API server tells no more than it has asked etcd for, which a question to another one of
+them, or an etcd before 3.5.13, does not have it do: then the kind is listed whole (KEP-2340,
+KEP-956), and for some minutes without trying a watch before. Where lists are slow, half of the time
+is free of them.
 """
 
 import asyncio
@@ -53,6 +53,7 @@ _SOON_S, _SOON_LOOKS = 0.1, 10
 _SHOWN_S = 0.05  # between two checks whether another short watch has shown it
 _SHORT_WATCH_S, _SHORT_WATCHES = 3, 4
 _LOOK_S = 75.0
+_ONE_NAME = "metadata.name=none"  # whether there is one does not matter
 _LISTS_S = 300.0  # so long, once short watches have told nothing, they are not asked
 
 log = structlog.get_logger(__name__)
@@ -211,7 +212,7 @@ class Informer(Generic[T]):
     async def _look(self, ticket: int) -> None:
         await self.synced.wait()
         known = self._store.newest
-        version = await self._ask(1)
+        version = await self._newest_version(1)
         if is_above(known, version):
             await self._list_for(ticket)  # etcd was restored: what is here is of another world
         for _ in range(_SHORT_WATCHES):
@@ -220,7 +221,7 @@ class Informer(Generic[T]):
             if not self._listed.is_set() or clock.now_s() < self._next_short_watch_s:
                 break
             # Also has one API server more ask etcd how far it is.
-            await self._ask(_FEW if len(self._store.values()) < _FEW else 1)
+            await self._newest_version(_FEW)
             await self._watch_shortly(version)
         else:
             if await self._is_past(version):
@@ -238,6 +239,24 @@ class Informer(Generic[T]):
                 await asyncio.sleep(rest_s)
             else:
                 self.list_soon()
+
+    async def _newest_version(self, most: int) -> str:
+        """As the API server tells it; where there are few objects, ``_ask`` tells it.
+
+        Asked for the objects of one name it counts none: with 100,000 PersistentVolumes, the first
+        one of all took it 15 ms of CPU more (1.37.2, measured 2026-11-30).
+        """
+        if len(self._store.values()) < _FEW:
+            return await self._ask(most)
+        async with self._listing.shared():
+            page = await self._client.list(
+                self.resource,
+                namespace=self._namespace,
+                field_selector=_ONE_NAME,
+                keep=lambda _: None,
+                most=1,
+            )
+        return page.resource_version
 
     async def _ask(self, most: int) -> str:
         """The newest version. Where there are no more objects than these, they are taken in."""

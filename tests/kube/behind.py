@@ -54,10 +54,14 @@ class Behind:
         gone = replace(gone, metadata=replace(gone.metadata, resource_version=str(self.version)))
         self._changes.append((resource.plural, self.version, "DELETED", gone))
 
-    async def list(self, resource: Resource[Any], *, most: int = 0, **_: Any) -> Listing[Any]:
+    async def list(
+        self, resource: Resource[Any], *, most: int = 0, field_selector: str = "", **_: Any
+    ) -> Listing[Any]:
         self.asked.append(f"page of {most}" if most else "list")
         self.asked_at.append(_now_s())
         here = [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
+        if field_selector:
+            here = [each for each in here if f"metadata.name={each.name}" == field_selector]
         shown = here[: most or None]
         listing = Listing(shown, str(self.version), is_all=len(shown) == len(here))
         besides_s = self.besides_s.get(resource.plural, 0.0)
