@@ -177,7 +177,12 @@ def _off(line: Line, name: str) -> str:
 
 def _formula(line: Line) -> str:
     sign = "-" if line.per_volume < 0 else "+"
-    return f"{line.fixed:.2g} {sign} {abs(line.per_volume) * 1000:.2g} for 1,000 volumes"
+    each_1000 = abs(line.per_volume) * 1000
+    return f"{_two_digits(line.fixed)} {sign} {_two_digits(each_1000)} for 1,000 volumes"
+
+
+def _two_digits(value: float) -> str:
+    return f"{float(f'{value:.2g}'):g}"
 
 
 def _series(costs: Sequence[Cost], measure: str) -> cost_plot.Series:
