@@ -82,11 +82,22 @@ class Kind:
     plural: str
     kind: str
     objects: dict[str, bytes] = field(default_factory=dict)
+    namespaces: set[str] = field(default_factory=set)  # that any of them has had; "" of none
     changes: deque[Change] = field(default_factory=deque)
     forgotten: int = 0  # the newest version from which on nothing can be watched any more
     progress: int = 0  # how far its cache knows etcd to be
     waiting: set[asyncio.Future[None]] = field(default_factory=set)
     hooks: list[Hook] = field(default_factory=list)
+
+    def put(self, obj: Json, raw: bytes) -> None:
+        """Store an object."""
+        self.objects[key_of(obj)] = raw
+        self.namespaces.add(obj["metadata"].get("namespace", ""))
+
+    def named(self, name: str) -> list[bytes]:
+        """The objects of a name, in any namespace."""
+        keys = (f"{space}/{name}" if space else name for space in self.namespaces)
+        return [self.objects[key] for key in keys if key in self.objects]
 
     def since(self, version: int) -> list[Change]:
         """What came after a version."""
@@ -158,7 +169,7 @@ class ApiServer:
         """Store an object as it is, before the day begins."""
         self.version += 1
         obj["metadata"]["resourceVersion"] = str(self.version)
-        self.kinds[plural].objects[key_of(obj)] = msgspec.json.encode(obj)
+        self.kinds[plural].put(obj, msgspec.json.encode(obj))
 
     def find(self, plural: str, key: str) -> Json | None:
         """An object as it is now."""
@@ -231,7 +242,7 @@ class ApiServer:
         obj = {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(self.version)}}
         raw = msgspec.json.encode(obj)
         if what != "DELETED":
-            kind.objects[key_of(obj)] = raw
+            kind.put(obj, raw)
         if kind.plural in _UNWATCHED:
             while len(kind.objects) > _MOST_EVENTS:
                 del kind.objects[next(iter(kind.objects))]
@@ -366,6 +377,8 @@ class ApiServer:
     def _selected(kind: Kind, namespace: str, selector: str) -> list[bytes]:
         if not namespace and not selector:
             return list(kind.objects.values())
+        if selector.startswith("metadata.name=") and not namespace:
+            return kind.named(selector.partition("=")[2])
         assert not selector or not kind.objects, f"{kind.plural} by {selector}"
         return [raw for key, raw in kind.objects.items() if key.startswith(f"{namespace}/")]
 

@@ -17,6 +17,8 @@ FINALIZER = "ebs-provisioner.io/test"
 
 EXPECTED = {
     "created twice": "OBJECT_EXISTS",
+    "listed by its name": "itself alone, at the newest version",
+    "listed by a name that nothing has": "nothing, at the newest version",
     "patched at an old version": "CONFLICT",
     "patched as another object": "REJECTED",
     "patched without a change": "same version",
@@ -43,6 +45,8 @@ async def answers(client: KubeClient, name: str) -> dict[str, str]:
     }
     first = await client.create(ATTACHMENTS, body)
     found = {"created twice": await _refusal(client.create(ATTACHMENTS, body))}
+    found["listed by its name"] = await _listed(client, name, first)
+    found["listed by a name that nothing has"] = await _listed(client, f"{name}-none", first)
     changed = await _patch(client, name, {"metadata": {"annotations": {"a": "1"}}})
     old = {"metadata": {"resourceVersion": first.metadata.resource_version}}
     found["patched at an old version"] = await _refusal(_patch(client, name, old))
@@ -54,6 +58,15 @@ async def answers(client: KubeClient, name: str) -> dict[str, str]:
     found |= await _of_status(client, same)
     found |= await _of_the_end(client, name)
     return found
+
+
+async def _listed(client: KubeClient, name: str, made: Attachment) -> str:
+    found = await client.list(ATTACHMENTS, field_selector=f"metadata.name={name}", most=1)
+    what = "nothing"
+    if found.items:
+        what = "itself alone" if found.items == [made] and found.is_all else "others"
+    is_newest = int(found.resource_version) >= int(made.metadata.resource_version)
+    return f"{what}, at {'the newest' if is_newest else 'an older'} version"
 
 
 async def _of_status(client: KubeClient, seen: Attachment) -> dict[str, str]:
