@@ -278,6 +278,10 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             raise KubeError(Reason.UNREADABLE, f"a watch line is longer than {MAX_LINE_BYTES} B")
 
 
+_COMMON: dict[tuple[type[msgspec.Struct], str, bytes], Any] = {}
+_MOST_COMMON = 8192
+
+
 def share(obj: msgspec.Struct) -> None:
     """Replace parts of an object that was just decoded by equal ones seen lately.
 
@@ -311,7 +315,7 @@ def _shared(kind: type[msgspec.Struct], name: str, value: Any) -> Any:
         return _with_common_texts(value)
     encoded = _encode(value)
     if len(encoded) <= _LONGEST:
-        return _value(kind, name, encoded)
+        return _lasting(kind, name, encoded)
     if isinstance(value, msgspec.Struct):
         share(value)
     return value
@@ -386,6 +390,24 @@ def adopt(new: msgspec.Struct, old: msgspec.Struct) -> None:
 @lru_cache(maxsize=32768)  # as many nodes, instances and namespaces as there may be
 def _text(value: str) -> str:
     return value
+
+
+def _lasting(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
+    """A part that was seen twice lately is found as long as no thousands of such came after it.
+
+    Parts of which there is one pass by at any rate, and would push it out of ``_value``: with 300
+    sizes, the next claim of a size comes after hundreds of others, and would have parts of its own.
+    """
+    key = (kind, name, encoded)
+    found = _COMMON.get(key)
+    if found is None:
+        hits = _value.cache_info().hits
+        found = _value(kind, name, encoded)
+        if _value.cache_info().hits > hits:
+            _COMMON[key] = found
+            if len(_COMMON) > _MOST_COMMON:
+                del _COMMON[next(iter(_COMMON))]
+    return found
 
 
 @lru_cache(maxsize=4096)  # 300 sizes alone are 900 parts, of claims and persistent volumes

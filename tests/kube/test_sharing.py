@@ -122,6 +122,20 @@ def test_what_no_two_objects_have_alike_pushes_nothing_out_of_what_is_shared(
     assert wire._value.cache_info().misses == before
 
 
+def test_parts_that_were_seen_twice_are_found_after_thousands_that_were_seen_once() -> None:
+    """With 300 sizes, the next claim of a size comes after hundreds of others."""
+
+    def a_claim(size: str) -> Claim:
+        body = {"spec": {"resources": {"requests": {"storage": size}}}}
+        return wire.decode_object(CLAIMS, msgspec.json.encode(body))
+
+    first, second = a_claim("1234567Ki"), a_claim("1234567Ki")
+    for n in range(5000):
+        a_claim(f"{n}Mi")
+
+    assert a_claim("1234567Ki").spec.resources is first.spec.resources is second.spec.resources
+
+
 def test_common_words_of_labels_that_differ_are_one_text() -> None:
     def labels_of(name: str) -> dict[str, str]:
         labels = {"kubernetes.io/hostname": name, "example.com/team": "team-shop"}
