@@ -315,7 +315,7 @@ class Informer(Generic[T]):
         watch.add_done_callback(self._short_watches.discard)
         while not watch.done() and not self._has_all_of(version):
             await asyncio.wait({watch}, timeout=_SHOWN_S)
-        if watch.done() and (failure := watch.result()) is not None:
+        if watch.done() and not watch.cancelled() and (failure := watch.result()) is not None:
             raise failure
 
     async def _short_watch(self, version: str) -> KubeError | None:

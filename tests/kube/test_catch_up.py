@@ -433,3 +433,19 @@ def test_looks_at_once_are_few_also_where_none_is_answered() -> None:
         assert not informer._looks
 
     told(story, Behind(), objects=MANY)
+
+
+def test_who_asks_as_the_cache_ends_is_answered_and_not_cancelled() -> None:
+    async def whole(_: Clock) -> None:
+        api = Behind()
+        for n in range(MANY):
+            api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
+        informer = Informer(cast("KubeClient", api), PERSISTENT_VOLUMES, Metrics())
+        following = asyncio.create_task(informer.run())
+        await informer.synced.wait()
+        api.version += 1
+        after(0.5, following.cancel)  # while a short watch is open
+
+        await informer.catch_up()
+
+    in_virtual_time(whole)
