@@ -17,10 +17,10 @@ from provisioner.kube.failures import Attempt
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.model import depth
 from provisioner.model.attachment import AttachmentSource
-from provisioner.model.claim import ClaimSpec
+from provisioner.model.claim import SELECTED_NODE, ClaimSpec
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta, ObjectReference, UnlabelledMeta
-from provisioner.model.names import OUR_PREFIX, VOLUME_ID
+from provisioner.model.names import MODIFICATIONS, OUR_PREFIX, PINNED_ZONE, VOLUME_ID
 from provisioner.model.node import (
     HOSTNAME_LABEL,
     CsiNode,
@@ -60,8 +60,11 @@ _NAMED_ELSEWHERE = frozenset(
 )
 # Of the elements of a list, nearly always: then these are entered.
 _LISTS_WITH_OWN = frozenset({(CsiNodeSpec, "drivers"), (NodeStatus, "addresses")})
-# Labels and annotations whose values do the same, so that no two objects have equal ones.
-_OWN_KEYS = frozenset({VOLUME_ID, HOSTNAME_LABEL})
+# Labels and annotations whose values do the same, so that hardly two objects have equal ones.
+_OWN_KEYS = frozenset(
+    {VOLUME_ID, HOSTNAME_LABEL, PINNED_ZONE, SELECTED_NODE, MODIFICATIONS}
+    | {"kubectl.kubernetes.io/last-applied-configuration"}
+)
 # Aggregated discovery, stable since Kubernetes 1.30: two requests instead of one per group.
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
@@ -278,10 +281,6 @@ async def split_lines(chunks: AsyncIterator[bytes]) -> AsyncGenerator[bytes]:
             raise KubeError(Reason.UNREADABLE, f"a watch line is longer than {MAX_LINE_BYTES} B")
 
 
-_COMMON: dict[tuple[type[msgspec.Struct], str, bytes], Any] = {}
-_MOST_COMMON = 8192
-
-
 def share(obj: msgspec.Struct) -> None:
     """Replace parts of an object that was just decoded by equal ones seen lately.
 
@@ -315,7 +314,7 @@ def _shared(kind: type[msgspec.Struct], name: str, value: Any) -> Any:
         return _with_common_texts(value)
     encoded = _encode(value)
     if len(encoded) <= _LONGEST:
-        return _lasting(kind, name, encoded)
+        return _value(kind, name, encoded)
     if isinstance(value, msgspec.Struct):
         share(value)
     return value
@@ -390,24 +389,6 @@ def adopt(new: msgspec.Struct, old: msgspec.Struct) -> None:
 @lru_cache(maxsize=32768)  # as many nodes, instances and namespaces as there may be
 def _text(value: str) -> str:
     return value
-
-
-def _lasting(kind: type[msgspec.Struct], name: str, encoded: bytes) -> Any:
-    """A part that was seen twice lately is found as long as no thousands of such came after it.
-
-    Parts of which there is one pass by at any rate, and would push it out of ``_value``: with 300
-    sizes, the next claim of a size comes after hundreds of others, and would have parts of its own.
-    """
-    key = (kind, name, encoded)
-    found = _COMMON.get(key)
-    if found is None:
-        hits = _value.cache_info().hits
-        found = _value(kind, name, encoded)
-        if _value.cache_info().hits > hits:
-            _COMMON[key] = found
-            if len(_COMMON) > _MOST_COMMON:
-                del _COMMON[next(iter(_COMMON))]
-    return found
 
 
 @lru_cache(maxsize=4096)  # 300 sizes alone are 900 parts, of claims and persistent volumes

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from provisioner.kube import resources
+from provisioner.kube import resources, wire
 from provisioner.kube.lease import LEASES
 from provisioner.sandbox.strict_ec2.throttle import parse
 from tests.bench.standing import ZONES, Standing
@@ -382,7 +382,8 @@ class Day:
         tasks = [task for task in asyncio.all_tasks(self._loop) if _is_of_product(task)]
         beyond = [self._replica.calls._client, self._loop, self._log]
         types = (ApiServer, Account, Cluster, Kind, Transport, DayLoop, Replica, Day)
-        roots = [self._replica.controller, *tasks, *self._timers()]
+        tables = (wire._text, wire._value)  # what objects have alike, of leaders before too
+        roots = [self._replica.controller, *tables, *tasks, *self._timers()]
         held = census.count(roots, beyond, types)
         held.tasks = len(tasks)
         return held
