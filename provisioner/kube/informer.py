@@ -53,7 +53,7 @@ _SOON_S, _SOON_LOOKS = 0.1, 10
 _SHOWN_S = 0.05  # between two checks whether another short watch has shown it
 _SHORT_WATCH_S, _SHORT_WATCHES = 3, 4
 _LOOK_S = 75.0
-_ONE_NAME = "metadata.name=none"  # whether there is one does not matter
+_ONE_NAME = _ONE_NAMESPACE = "none"  # whether there is one does not matter
 _LISTS_S = 300.0  # so long, once short watches have told nothing, they are not asked
 
 log = structlog.get_logger(__name__)
@@ -98,6 +98,7 @@ class Informer(Generic[T]):
         self._beginning = asyncio.Lock()
         self._looks: dict[asyncio.Task[None], int] = {}  # under way, and how many wait for each
         self._newest_look: asyncio.Task[None] | None = None
+        self._look_ended = asyncio.Event()  # another one for each
         self._short_watches: set[asyncio.Task[KubeError | None]] = set()
         # Tickets of ``catch_up``: the last one, up to which a look has begun, the cache was proven,
         # and given up.
@@ -161,11 +162,22 @@ class Informer(Generic[T]):
                     look = await self._begin()
                 self._looks[look] += 1
             try:
-                await asyncio.shield(look)
+                await self._answered(look, ticket)
             finally:
                 self._left(look)
         if ticket > self._proven and self._failure is not None:
             raise self._failure.with_traceback(None)
+
+    async def _answered(self, look: asyncio.Task[None], ticket: int) -> None:
+        """Wait for a look, or for one that began later and was answered sooner."""
+        while not look.done() and ticket > self._proven:
+            await self._look_ended.wait()
+        if look.done():
+            look.result()  # nothing, except by a bug
+
+    def _tell_ended(self, _: asyncio.Task[None]) -> None:
+        self._look_ended.set()
+        self._look_ended = asyncio.Event()
 
     async def _begin(self) -> asyncio.Task[None]:
         await asyncio.sleep(max(_GATHER_S, self._next_look_s - clock.now_s()))
@@ -180,6 +192,7 @@ class Informer(Generic[T]):
         # Its log lines are not about the first caller.
         answer = self._answer(self._begun, limit_s)
         look = asyncio.get_running_loop().create_task(answer, context=Context())
+        look.add_done_callback(self._tell_ended)
         self._newest_look, self._looks[look] = look, 0
         return look
 
@@ -244,15 +257,18 @@ class Informer(Generic[T]):
         """As the API server tells it; where there are few objects, ``_ask`` tells it.
 
         Asked for the objects of one name it counts none: with 100,000 PersistentVolumes, the first
-        one of all took it 15 ms of CPU more (1.37.2, measured 2026-11-30).
+        one of all took it 15 ms of CPU more (1.37.2, measured 2026-11-30). A name in all namespaces
+        it would look for in every object, so those of one namespace are asked for.
         """
-        if len(self._store.values()) < _FEW:
+        here = self._store.values()
+        if len(here) < _FEW:
             return await self._ask(most)
+        in_namespaces = "/" in key_of(next(iter(here)))
         async with self._listing.shared():
             page = await self._client.list(
                 self.resource,
-                namespace=self._namespace,
-                field_selector=_ONE_NAME,
+                namespace=self._namespace or (_ONE_NAMESPACE if in_namespaces else ""),
+                field_selector="" if in_namespaces else f"metadata.name={_ONE_NAME}",
                 keep=lambda _: None,
                 most=1,
             )
@@ -359,6 +375,9 @@ class Informer(Generic[T]):
                     async with self._listing.alone():
                         await self._relist()
                     seen = self._store.version
+                elif self._failures and await self._is_restored():
+                    self.list_soon()
+                    continue
                 await self._follow()
             except KubeError as exc:
                 wait_s = self._after_failure(exc)
@@ -374,6 +393,16 @@ class Informer(Generic[T]):
                     self._failures = 0
             if wait_s is not None:
                 await asyncio.sleep(max(wait_s, self._backoff_s()))
+
+    async def _is_restored(self) -> bool:
+        """Whether the API server has come back with an etcd from a backup.
+
+        From a version that is ahead of its own, it watches without complaint, and shows nothing
+        until it has passed it (``cacher.go``, ``watch_cache.go`` of 1.37). So what was written
+        before that would never be seen, and later no version would tell.
+        """
+        known = self._store.newest
+        return is_above(known, await self._newest_version(1))
 
     async def _follow(self) -> None:
         """Watch until the server ends it, or a list is wanted in its place."""

@@ -9,7 +9,8 @@ from collections.abc import Awaitable
 from typing import Any
 
 from provisioner.kube.client import KubeClient, Patch, patch_status
-from provisioner.kube.resources import ATTACHMENTS
+from provisioner.kube.resources import ATTACHMENTS, CLAIMS
+from provisioner.kube.wire import Listing
 from provisioner.model.attachment import Attachment
 from provisioner.model.errors import KubeError
 
@@ -19,6 +20,7 @@ EXPECTED = {
     "created twice": "OBJECT_EXISTS",
     "listed by its name": "itself alone, at the newest version",
     "listed by a name that nothing has": "nothing, at the newest version",
+    "claims of a namespace that is not there": "nothing, at the newest version",
     "patched at an old version": "CONFLICT",
     "patched as another object": "REJECTED",
     "patched without a change": "same version",
@@ -47,6 +49,8 @@ async def answers(client: KubeClient, name: str) -> dict[str, str]:
     found = {"created twice": await _refusal(client.create(ATTACHMENTS, body))}
     found["listed by its name"] = await _listed(client, name, first)
     found["listed by a name that nothing has"] = await _listed(client, f"{name}-none", first)
+    claims = await client.list(CLAIMS, namespace=f"{name}-none", most=1)
+    found["claims of a namespace that is not there"] = _told(claims, first)
     changed = await _patch(client, name, {"metadata": {"annotations": {"a": "1"}}})
     old = {"metadata": {"resourceVersion": first.metadata.resource_version}}
     found["patched at an old version"] = await _refusal(_patch(client, name, old))
@@ -61,7 +65,12 @@ async def answers(client: KubeClient, name: str) -> dict[str, str]:
 
 
 async def _listed(client: KubeClient, name: str, made: Attachment) -> str:
-    found = await client.list(ATTACHMENTS, field_selector=f"metadata.name={name}", most=1)
+    return _told(
+        await client.list(ATTACHMENTS, field_selector=f"metadata.name={name}", most=1), made
+    )
+
+
+def _told(found: Listing[Any], made: Attachment) -> str:
     what = "nothing"
     if found.items:
         what = "itself alone" if found.items == [made] and found.is_all else "others"

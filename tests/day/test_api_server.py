@@ -8,7 +8,7 @@ from typing import Any
 
 from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
-from provisioner.kube.resources import ATTACHMENTS, PERSISTENT_VOLUMES, Resource
+from provisioner.kube.resources import ATTACHMENTS, CLAIMS, PERSISTENT_VOLUMES, Resource
 from provisioner.metrics import Metrics
 from provisioner.model.attachment import Attachment
 from tests.day import contract
@@ -16,7 +16,7 @@ from tests.day.api_server import ApiServer
 from tests.day.clocks import DayLoop
 from tests.day.transport import Transport
 
-KINDS: tuple[Resource[Any], ...] = (ATTACHMENTS, PERSISTENT_VOLUMES)
+KINDS: tuple[Resource[Any], ...] = (ATTACHMENTS, CLAIMS, PERSISTENT_VOLUMES)
 
 
 def told(story: Callable[[ApiServer, KubeClient], Coroutine[Any, Any, Any]]) -> Any:

@@ -34,7 +34,9 @@ class Behind:
     objects: dict[tuple[str, str], Any] = field(default_factory=dict)
     asked: list[str] = field(default_factory=list)
     asked_at: list[float] = field(default_factory=list)
+    asked_of: list[tuple[str, str]] = field(default_factory=list)  # namespace, selector
     carried: int = 0  # objects in answers
+    restores: int = 0  # of etcd, at each of which all watches break
     _changes: list[tuple[str, int, str, Any]] = field(default_factory=list)
 
     def put(self, resource: Resource[Any], obj: Any) -> Any:
@@ -54,14 +56,30 @@ class Behind:
         gone = replace(gone, metadata=replace(gone.metadata, resource_version=str(self.version)))
         self._changes.append((resource.plural, self.version, "DELETED", gone))
 
+    def restore(self, version: int, *lost: str) -> None:
+        """Etcd is restored from a backup of a version, in which objects of these names are not."""
+        self.version = version
+        self.objects = {key: obj for key, obj in self.objects.items() if key[1] not in lost}
+        self._changes.clear()
+        self.restores += 1
+
     async def list(
-        self, resource: Resource[Any], *, most: int = 0, field_selector: str = "", **_: Any
+        self,
+        resource: Resource[Any],
+        *,
+        most: int = 0,
+        field_selector: str = "",
+        namespace: str = "",
+        **_: Any,
     ) -> Listing[Any]:
         self.asked.append(f"page of {most}" if most else "list")
         self.asked_at.append(_now_s())
+        self.asked_of.append((namespace, field_selector))
         here = [obj for (plural, _), obj in self.objects.items() if plural == resource.plural]
         if field_selector:
             here = [each for each in here if f"metadata.name={each.name}" == field_selector]
+        if namespace:
+            here = [each for each in here if each.metadata.namespace == namespace]
         shown = here[: most or None]
         listing = Listing(shown, str(self.version), is_all=len(shown) == len(here))
         besides_s = self.besides_s.get(resource.plural, 0.0)
@@ -97,8 +115,10 @@ class Behind:
         self.asked.append("long watch" if is_long else "short watch")
         if is_long and self.lag_s is None:
             await asyncio.Event().wait()
-        began_s = _now_s()
+        began_s, restores = _now_s(), self.restores
         while _now_s() < began_s + timeout_s - 2:
+            if self.restores != restores:
+                raise KubeError(Reason.UNREACHABLE, "the connection was closed")
             await asyncio.sleep(self.lag_s or 0.0 if is_long else 0.01)
             for plural, version, kind, obj in list(self._changes):
                 if plural == resource.plural and version > seen:

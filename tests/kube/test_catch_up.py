@@ -13,11 +13,11 @@ import pytest
 from provisioner.kube import informer as informers
 from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
-from provisioner.kube.resources import PERSISTENT_VOLUMES
+from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.persistent_volume import PersistentVolume
-from tests.builders import a_persistent_volume
+from tests.builders import a_claim, a_persistent_volume
 from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.kube.behind import Behind, after
 
@@ -168,6 +168,41 @@ def test_versions_that_run_backwards_have_the_kind_listed() -> None:
         assert "pv-0" not in names(informer)
 
     told(story, Behind(), objects=MANY)
+
+
+@pytest.mark.parametrize("objects", [30, MANY])
+def test_what_is_written_after_a_restore_is_seen_though_its_version_passes_ours_before_we_ask(
+    objects: int,
+) -> None:
+    """As a standby's cache, or a webhook's: nobody asks it for hours."""
+
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        told: list[str] = []
+        informer.on_restore = lambda: told.append("restored")
+        api.restore(20, "pv-29")
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume("rescue"))
+        await asyncio.sleep(60)
+        api.version += 10_000
+
+        await informer.catch_up()
+
+        assert "rescue" in names(informer)
+        assert "pv-29" not in names(informer)
+        assert told == ["restored"]
+
+    told(story, Behind(lag_s=0.05), objects=objects)
+
+
+def test_a_watch_that_breaks_is_resumed_after_one_question() -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.restore(api.version)  # nothing is lost
+        await asyncio.sleep(60)
+
+        assert api.asked == ["page of 1", "long watch"]
+        assert api.carried == 0
+        assert len(informer.values()) == MANY
+
+    told(story, Behind(lag_s=0.05), objects=MANY)
 
 
 @pytest.mark.parametrize("objects", [3, MANY])
@@ -415,6 +450,47 @@ def test_who_asks_while_a_quiet_kind_is_looked_at_waits_for_no_look_but_its_own(
         assert sorted(took_s)[50] < alone / 2  # by the short watch of somebody who asked before
 
     told(story, Behind(), objects=MANY)
+
+
+def test_who_is_answered_by_a_later_look_waits_no_longer_for_his_own() -> None:
+    """One of several API servers hangs: it has the question until that times out."""
+
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        began_s = now_s()
+        api.takes_s = 29
+        first = asyncio.create_task(informer.catch_up())
+        await asyncio.sleep(1)
+        api.takes_s = 0
+
+        await informer.catch_up()
+        await first
+
+        assert now_s() - began_s < 5
+        assert not informer._looks
+
+    told(story, Behind(), objects=MANY)
+
+
+def test_the_newest_version_is_asked_without_a_look_at_the_objects_of_any_namespace() -> None:
+    async def whole(_: Clock) -> None:
+        api = Behind()
+        for n in range(MANY):
+            api.put(CLAIMS, a_claim(f"data-{n}"))
+        informer = Informer(cast("KubeClient", api), CLAIMS, Metrics())
+        following = asyncio.create_task(informer.run())
+        await informer.synced.wait()
+        api.carried, api.asked_of = 0, []
+
+        await informer.catch_up()
+
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        # By a name in all namespaces, the API server would look at each of them (``ListPredicate``
+        # in ``registry/generic/registry/store.go`` of 1.37).
+        assert {*api.asked_of} == {("none", "")}
+        assert api.carried == 0
+
+    in_virtual_time(whole)
 
 
 def test_looks_at_once_are_few_also_where_none_is_answered() -> None:
