@@ -36,8 +36,8 @@ CALL_TIMEOUT_S = 45.0
 # What its caller has given up must not be sent: connecting and reading take 23 s, so a call that
 # has not left its thread after 20 s stays there.
 LEAVES_WITHIN_S = 20.0
-# A gate may have to wait until the API server tells how far it has come: a quiet watch hears that
-# once a minute (see ``kube/informer.py``).
+# A gate may have to wait until the API server tells how far it has come, or until a kind was listed
+# (see ``kube/informer.py``).
 GATE_S = 90.0
 READ_AGAIN_S = (0.2, 0.6, 1.5)
 _URGENCIES = {

@@ -332,7 +332,7 @@ class Caches:
             return
         try:
             if not self.moves.synced.is_set():
-                raise KubeError(Reason.UNREACHABLE, "the first list has failed")
+                raise KubeError(Reason.UNREACHABLE, "they have not been listed yet")
             await self.catch_up(self.moves)
         except KubeError as error:
             if await self._is_served(VOLUME_MOVES):
