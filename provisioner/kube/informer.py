@@ -4,16 +4,18 @@ Under load the API server closes watches often (ten times in one run of 1,000 cl
 then goes on from the last version seen, without a new list and without losing a change. Only
 410 Gone leads to a new list, whose differences, lost deletions included, are told like any change.
 
+A watch that has failed goes on after one question, as etcd may have been restored from a backup.
+
 A cache is behind by an unknown time, so what it lacks is no proof; ``catch_up`` makes it one at a
 price that does not grow with what there is. The API server tells its newest version (with any list,
-so with that of one name), and the watch is waited for until it has passed that. Where nothing of
-the kind changes, a watch of three seconds is opened beside it: the API server tells each watch two
-seconds before its end how far it has come (1 to 2.3 s until the answer, measured with 1.37.2); the
-long watch is told once a minute only. Several such looks are under way at once, so that nobody waits for the end of one that began before he
-asked. An API server tells no more than it has asked etcd for, which a question to another one of
-them, or an etcd before 3.5.13, does not have it do: then the kind is listed whole (KEP-2340,
-KEP-956), and for some minutes without trying a watch before. Where lists are slow, half of the time
-is free of them.
+so with one that has nothing), and the watch is waited for until it has passed that. Where nothing
+of the kind changes, a watch of three seconds is opened beside it: the API server tells each watch
+two seconds before its end how far it has come (1 to 2.3 s until the answer, measured with 1.37.2);
+the long watch is told once a minute only. Several such looks are under way at once, so that nobody
+waits for the end of one that began before he asked. An API server tells no more than it has asked
+etcd for, which a question to another one of them, or an etcd before 3.5.13, does not have it do:
+then the kind is listed whole (KEP-2340, KEP-956), and for some minutes without trying a watch
+before. Where lists are slow, half of the time is free of them.
 """
 
 import asyncio
