@@ -377,9 +377,12 @@ class Informer(Generic[T]):
                     async with self._listing.alone():
                         await self._relist()
                     seen = self._store.version
-                elif self._failures and await self._is_restored():
-                    self.list_soon()
-                    continue
+                elif self._failures:
+                    if await self._is_restored():
+                        self.list_soon()
+                    if not self._listed.is_set():  # or somebody else has asked for a list meanwhile
+                        continue
+                    seen = self._store.version
                 await self._follow()
             except KubeError as exc:
                 wait_s = self._after_failure(exc)

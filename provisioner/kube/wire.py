@@ -17,7 +17,7 @@ from provisioner.kube.failures import Attempt
 from provisioner.kube.resources import Resource, T, whole
 from provisioner.model import depth
 from provisioner.model.attachment import AttachmentSource
-from provisioner.model.claim import SELECTED_NODE, ClaimSpec
+from provisioner.model.claim import ClaimSpec
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta, ObjectReference, UnlabelledMeta
 from provisioner.model.names import MODIFICATIONS, OUR_PREFIX, PINNED_ZONE, VOLUME_ID
@@ -62,7 +62,7 @@ _NAMED_ELSEWHERE = frozenset(
 _LISTS_WITH_OWN = frozenset({(CsiNodeSpec, "drivers"), (NodeStatus, "addresses")})
 # Labels and annotations whose values do the same, so that hardly two objects have equal ones.
 _OWN_KEYS = frozenset(
-    {VOLUME_ID, HOSTNAME_LABEL, PINNED_ZONE, SELECTED_NODE, MODIFICATIONS}
+    {VOLUME_ID, HOSTNAME_LABEL, PINNED_ZONE, MODIFICATIONS}
     | {"kubectl.kubernetes.io/last-applied-configuration"}
 )
 # Aggregated discovery, stable since Kubernetes 1.30: two requests instead of one per group.

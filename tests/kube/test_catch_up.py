@@ -193,6 +193,37 @@ def test_what_is_written_after_a_restore_is_seen_though_its_version_passes_ours_
     told(story, Behind(lag_s=0.05), objects=objects)
 
 
+@pytest.mark.parametrize("objects", [3, MANY])
+def test_a_list_that_is_wanted_while_a_broken_watch_asks_is_not_forgotten(objects: int) -> None:
+    """Another kind has told that etcd was restored."""
+
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        api.takes_s = 2.0
+        api.restore(api.version)  # nothing of this kind is lost
+        await asyncio.sleep(1)
+        assert api.asked == ["page of 1"]
+        began_s = now_s()
+        informer.list_soon()
+
+        await informer.catch_up()
+
+        assert now_s() - began_s < 20
+
+    told(story, Behind(lag_s=0.05), objects=objects)
+
+
+@pytest.mark.parametrize("objects", [0, 1, 3, MANY])
+def test_where_watches_break_again_and_again_the_questions_are_as_few(objects: int) -> None:
+    async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
+        for _ in range(600):
+            api.restore(api.version + 1)  # others write meanwhile
+            await asyncio.sleep(1)
+
+        assert len(api.asked) < 250
+
+    told(story, Behind(lag_s=0.05), objects=objects)
+
+
 def test_a_watch_that_breaks_is_resumed_after_one_question() -> None:
     async def story(api: Behind, informer: Informer[PersistentVolume]) -> None:
         api.restore(api.version)  # nothing is lost

@@ -107,7 +107,6 @@ DOCUMENTS = Resource("", "v1", "persistentvolumes", "PersistentVolume", Document
         (CSI_NODES, {"spec": {"drivers": [{"name": "ebs", "nodeID": "own"}]}}),
         (ATTACHMENTS, {"metadata": {"annotations": {VOLUME_ID: "own", "team": "shop"}}}),
         (CLAIMS, {"metadata": {"annotations": {PINNED_ZONE: "a/own", "team": "shop"}}}),
-        (CLAIMS, {"metadata": {"annotations": {SELECTED_NODE: "own", "team": "shop"}}}),
         (CLAIMS, {"metadata": {"annotations": {APPLIED: "own", "team": "shop"}}}),
         (PERSISTENT_VOLUMES, {"metadata": {"annotations": {MODIFICATIONS: "own"}}}),
         (DOCUMENTS, {"spec": {"claimRef": {"name": "own"}}}),
@@ -131,7 +130,8 @@ def test_the_parts_of_a_size_are_found_after_the_lives_of_thousands_of_other_cla
     """With 300 sizes, the next claim of a size comes after hundreds of others."""
 
     def shown(n: int, size: str) -> Claim:
-        annotations = {SELECTED_NODE: f"node-{n}", APPLIED: f"{{{n}}}", PINNED_ZONE: f"zone/{n}"}
+        node = f"node-{n % 1000}"
+        annotations = {SELECTED_NODE: node, APPLIED: f"{{{n}}}", PINNED_ZONE: f"zone/{n}"}
         spec = {"resources": {"requests": {"storage": size}}}
         body = {"metadata": {"annotations": annotations}, "spec": spec}
         return wire.decode_object(CLAIMS, msgspec.json.encode(body))
@@ -142,6 +142,15 @@ def test_the_parts_of_a_size_are_found_after_the_lives_of_thousands_of_other_cla
         shown(n, "1Gi")  # the answer to an own write, then the watch's line
 
     assert shown(0, "1234567Ki").spec.resources is first.spec.resources
+
+
+def test_claims_that_the_stock_driver_has_bound_share_what_names_their_node() -> None:
+    def bound(name: str) -> Claim:
+        annotations = {SELECTED_NODE: "node-1", "pv.kubernetes.io/bind-completed": "yes"}
+        body = {"metadata": {"name": name, "annotations": annotations}}
+        return wire.decode_object(CLAIMS, msgspec.json.encode(body))
+
+    assert bound("one").annotations is bound("two").annotations
 
 
 def test_common_words_of_labels_that_differ_are_one_text() -> None:
