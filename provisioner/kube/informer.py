@@ -264,7 +264,7 @@ class Informer(Generic[T]):
         here = self._store.values()
         if len(here) < _FEW:
             return await self._ask(most)
-        in_namespaces = "/" in key_of(next(iter(here)))
+        in_namespaces = next(("/" in key_of(each) for each in here), False)
         async with self._listing.shared():
             page = await self._client.list(
                 self.resource,

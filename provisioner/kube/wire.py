@@ -20,7 +20,7 @@ from provisioner.model.attachment import AttachmentSource
 from provisioner.model.claim import ClaimSpec
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.meta import KubeObject, ObjectMeta, ObjectReference, UnlabelledMeta
-from provisioner.model.names import MODIFICATIONS, OUR_PREFIX, PINNED_ZONE, VOLUME_ID
+from provisioner.model.names import LED_SINCE, MODIFICATIONS, OUR_PREFIX, PINNED_ZONE, VOLUME_ID
 from provisioner.model.node import (
     HOSTNAME_LABEL,
     CsiNode,
@@ -41,6 +41,7 @@ _encode = msgspec.json.Encoder().encode
 _OWN = frozenset(
     {"name", "uid", "resource_version", "creation_timestamp", "volume_name", "volume_handle"}
     | {"persistent_volume_name", "provider_id", "node_id", "kept_node_uid", "address"}
+    | {"deletion_timestamp", "renew_time"}
 )
 # Of those, the ones that objects of other kinds name too: kept once for all of them. A claim's UID
 # is in its PersistentVolume, a Node's in its CSINode; a PersistentVolume's name is in the claim and
@@ -62,7 +63,7 @@ _NAMED_ELSEWHERE = frozenset(
 _LISTS_WITH_OWN = frozenset({(CsiNodeSpec, "drivers"), (NodeStatus, "addresses")})
 # Labels and annotations whose values do the same, so that hardly two objects have equal ones.
 _OWN_KEYS = frozenset(
-    {VOLUME_ID, HOSTNAME_LABEL, PINNED_ZONE, MODIFICATIONS}
+    {VOLUME_ID, HOSTNAME_LABEL, PINNED_ZONE, MODIFICATIONS, LED_SINCE}
     | {"kubectl.kubernetes.io/last-applied-configuration"}
 )
 # Aggregated discovery, stable since Kubernetes 1.30: two requests instead of one per group.

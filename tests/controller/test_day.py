@@ -48,3 +48,5 @@ def test_a_leader_that_is_left_alone_for_two_days_holds_nothing_of_what_has_gone
     assert found["ended"] > 200
     # What it holds of 190 claims that were made and deleted in between.
     assert last["held_objects"] <= then["held_objects"]
+    # What comes once, as the time of each renewal of a lease, takes no place of what is common.
+    assert last["pushed_out"] == 0

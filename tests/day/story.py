@@ -107,6 +107,7 @@ class Hour:
     requests: dict[str, int]
     held_objects: int
     held_mib: float
+    pushed_out: int  # until now, of the tables of what objects have alike, which are not held above
     tasks: int
     timers: int
     led_for_s: float
@@ -366,6 +367,7 @@ class Day:
                 requests=dict(self._api.requests - self._seen["requests"]),
                 held_objects=held.objects,
                 held_mib=held.mib,
+                pushed_out=_pushed_out(),
                 tasks=held.tasks,
                 timers=sum(1 for _ in self._timers()),
                 led_for_s=NOW.s - self._led_since_s,
@@ -382,8 +384,7 @@ class Day:
         tasks = [task for task in asyncio.all_tasks(self._loop) if _is_of_product(task)]
         beyond = [self._replica.calls._client, self._loop, self._log]
         types = (ApiServer, Account, Cluster, Kind, Transport, DayLoop, Replica, Day)
-        tables = (wire._text, wire._value)  # what objects have alike, of leaders before too
-        roots = [self._replica.controller, *tables, *tasks, *self._timers()]
+        roots = [self._replica.controller, *tasks, *self._timers()]
         held = census.count(roots, beyond, types)
         held.tasks = len(tasks)
         return held
@@ -463,3 +464,8 @@ def live(
         return asdict(loop.run_until_complete(day()))
     finally:
         loop.close()
+
+
+def _pushed_out() -> int:
+    tables = [each.cache_info() for each in (wire._text, wire._value)]
+    return sum(each.misses - each.currsize for each in tables)

@@ -24,6 +24,7 @@ def an_hour(number: int, **changes: Any) -> Found:
         "throttled": 0,
         "held_objects": 100_000,
         "held_mib": 13.7,
+        "pushed_out": 0,
         "depth": 0,
         "cpu_s": 9.0,
         **changes,

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from provisioner.kube import resources, wire
+from provisioner.kube.lease import LEASES
 from provisioner.kube.resources import (
     ATTACHMENTS,
     CLAIMS,
@@ -18,7 +19,7 @@ from provisioner.kube.store import Store
 from provisioner.model.attachment import Attachment
 from provisioner.model.claim import SELECTED_NODE, Claim
 from provisioner.model.document import Document
-from provisioner.model.names import MODIFICATIONS, PINNED_ZONE, VOLUME_ID
+from provisioner.model.names import LED_SINCE, MODIFICATIONS, PINNED_ZONE, VOLUME_ID
 from provisioner.model.persistent_volume import PersistentVolume
 from provisioner.model.volume_move import VolumeMove
 
@@ -109,6 +110,8 @@ DOCUMENTS = Resource("", "v1", "persistentvolumes", "PersistentVolume", Document
         (CLAIMS, {"metadata": {"annotations": {PINNED_ZONE: "a/own", "team": "shop"}}}),
         (CLAIMS, {"metadata": {"annotations": {APPLIED: "own", "team": "shop"}}}),
         (PERSISTENT_VOLUMES, {"metadata": {"annotations": {MODIFICATIONS: "own"}}}),
+        (LEASES, {"spec": {"renewTime": "own"}}),  # four of them every five seconds
+        (LEASES, {"metadata": {"annotations": {LED_SINCE: "own"}}}),
         (DOCUMENTS, {"spec": {"claimRef": {"name": "own"}}}),
     ],
     ids=lambda each: each.plural if isinstance(each, Resource) else "",
