@@ -158,6 +158,8 @@ class Informer(Generic[T]):
         ticket = self._asked
         while ticket > max(self._proven, self._given_up):
             async with self._beginning:
+                if ticket <= max(self._proven, self._given_up):
+                    break  # while it waited for its turn
                 look = self._newest_look
                 if look is None or look.done() or ticket > self._begun:
                     look = await self._begin()

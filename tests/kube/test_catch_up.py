@@ -502,6 +502,19 @@ def test_who_is_answered_by_a_later_look_waits_no_longer_for_his_own() -> None:
     told(story, Behind(), objects=MANY)
 
 
+def test_who_was_answered_while_he_waited_to_begin_a_look_begins_none() -> None:
+    """Or of a thousand volumes that are deleted, one would be proven each quarter of a second."""
+
+    async def story(_: Behind, informer: Informer[PersistentVolume]) -> None:
+        began_s = now_s()
+
+        await asyncio.gather(*(informer.catch_up() for _ in range(300)))
+
+        assert now_s() - began_s < 2 * informers._PACE_S
+
+    told(story, Behind(), objects=MANY)
+
+
 def test_the_newest_version_is_asked_without_a_look_at_the_objects_of_any_namespace() -> None:
     async def whole(_: Clock) -> None:
         api = Behind()
