@@ -156,9 +156,9 @@ class Informer(Generic[T]):
         """
         self._asked += 1
         ticket = self._asked
-        while ticket > max(self._proven, self._given_up):
+        while not self._is_told(ticket):
             async with self._beginning:
-                if ticket <= max(self._proven, self._given_up):
+                if self._is_told(ticket):
                     break  # while it waited for its turn
                 look = self._newest_look
                 if look is None or look.done() or ticket > self._begun:
@@ -170,6 +170,9 @@ class Informer(Generic[T]):
                 self._left(look)
         if ticket > self._proven and self._failure is not None:
             raise self._failure.with_traceback(None)
+
+    def _is_told(self, ticket: int) -> bool:
+        return ticket <= max(self._proven, self._given_up)
 
     async def _answered(self, look: asyncio.Task[None], ticket: int) -> None:
         """Wait for a look, or for one that began later and was answered sooner."""

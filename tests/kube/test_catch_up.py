@@ -13,7 +13,7 @@ import pytest
 from provisioner.kube import informer as informers
 from provisioner.kube.client import KubeClient
 from provisioner.kube.informer import Informer
-from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES
+from provisioner.kube.resources import CLAIMS, PERSISTENT_VOLUMES, Resource
 from provisioner.metrics import Metrics
 from provisioner.model.errors import KubeError, Reason
 from provisioner.model.persistent_volume import PersistentVolume
@@ -22,21 +22,38 @@ from tests.ec2.virtual_time import Clock, in_virtual_time
 from tests.kube.behind import Behind, after
 
 MANY = 600
-Story = Callable[[Behind, Informer[PersistentVolume]], Coroutine[Any, Any, None]]
+Story = Callable[[Behind, Informer[Any]], Coroutine[Any, Any, None]]
 
 
-def told(story: Story, api: Behind, *, objects: int) -> None:
+def volumes(api: Behind, count: int) -> Resource[Any]:
+    for n in range(count):
+        api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
+    return PERSISTENT_VOLUMES
+
+
+def claims(api: Behind, count: int) -> Resource[Any]:
+    for n in range(count):
+        api.put(CLAIMS, a_claim(f"data-{n}"))
+    return CLAIMS
+
+
+def told(
+    story: Story,
+    api: Behind,
+    *,
+    objects: int,
+    put: Callable[[Behind, int], Resource[Any]] = volumes,
+) -> None:
     """A story of a cache that was filled, with an API server that is asked from then on."""
 
     async def whole(_: Clock) -> None:
-        for n in range(objects):
-            api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
-        informer = Informer(cast("KubeClient", api), PERSISTENT_VOLUMES, Metrics())
+        informer = Informer(cast("KubeClient", api), put(api, objects), Metrics())
         following = asyncio.create_task(informer.run())
         await informer.synced.wait()
         await asyncio.sleep(1)
         api.asked.clear()
         api.asked_at.clear()
+        api.asked_of.clear()
         api.carried = 0
         await story(api, informer)
         following.cancel()
@@ -516,25 +533,15 @@ def test_who_was_answered_while_he_waited_to_begin_a_look_begins_none() -> None:
 
 
 def test_the_newest_version_is_asked_without_a_look_at_the_objects_of_any_namespace() -> None:
-    async def whole(_: Clock) -> None:
-        api = Behind()
-        for n in range(MANY):
-            api.put(CLAIMS, a_claim(f"data-{n}"))
-        informer = Informer(cast("KubeClient", api), CLAIMS, Metrics())
-        following = asyncio.create_task(informer.run())
-        await informer.synced.wait()
-        api.carried, api.asked_of = 0, []
-
+    async def story(api: Behind, informer: Informer[Any]) -> None:
         await informer.catch_up()
 
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
         # By a name in all namespaces, the API server would look at each of them (``ListPredicate``
         # in ``registry/generic/registry/store.go`` of 1.37).
         assert {*api.asked_of} == {("none", "")}
         assert api.carried == 0
 
-    in_virtual_time(whole)
+    told(story, Behind(), objects=MANY, put=claims)
 
 
 def test_looks_at_once_are_few_also_where_none_is_answered() -> None:
@@ -558,9 +565,7 @@ def test_looks_at_once_are_few_also_where_none_is_answered() -> None:
 def test_who_asks_as_the_cache_ends_is_answered_and_not_cancelled() -> None:
     async def whole(_: Clock) -> None:
         api = Behind()
-        for n in range(MANY):
-            api.put(PERSISTENT_VOLUMES, a_persistent_volume(f"pv-{n}"))
-        informer = Informer(cast("KubeClient", api), PERSISTENT_VOLUMES, Metrics())
+        informer = Informer(cast("KubeClient", api), volumes(api, MANY), Metrics())
         following = asyncio.create_task(informer.run())
         await informer.synced.wait()
         api.version += 1
