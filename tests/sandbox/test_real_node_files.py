@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -154,6 +156,27 @@ def test_what_a_volume_left_on_a_machine_is_named(tmp_path: Path) -> None:
         f"mount {stage}",
     ]
     assert traces.left_on(root, {"pv-2", "vol2"}) == []
+
+
+def test_unmounts_from_pods_are_read_from_what_the_node_plugin_says(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    at = "2026-11-30T15:00:{:02}.5Z"
+
+    def said(second: int, volume: str, event: str, method: str = "NodeUnpublishVolume") -> str:
+        facts = {"method": method, "code": "OK", "volume": volume, "seconds": 2.0}
+        return json.dumps({**facts, "event": event, "timestamp": at.format(second)})
+
+    lines = [
+        said(10, "vol-1", "answered"),
+        said(20, "vol-1", "not answered"),
+        said(30, "vol-2", "answered"),
+        said(40, "vol-1", "answered", method="NodeUnstageVolume"),
+    ]
+    log.write_text("\n".join(lines))
+
+    began = [datetime.fromisoformat(at.format(second)).timestamp() for second in (8, 18)]
+    assert traces.unpublishes(log, "vol-1") == pytest.approx(began)
+    assert traces.unpublishes(log, "vol-3") == []
 
 
 def test_only_kubelets_record_of_a_volume_that_it_has_forgotten_may_be_left(tmp_path: Path) -> None:

@@ -135,8 +135,8 @@ class Cycles:
 
     def _cut_off(self, node: RealNode) -> set[str]:
         """Volumes whose record a kubelet has not removed, as it was killed just then."""
-        since_s = time.time() - time.monotonic()
-        found = [(each, at_s - since_s) for each, at_s in traces.unstaged(node.log(PLUGIN))]
+        epoch_s = _epoch_s()
+        found = [(each, at_s - epoch_s) for each, at_s in traces.unstaged(node.log(PLUGIN))]
         return cut_off(found, node.instance.instance_id, self._kills.of_kubelets)
 
     # -- one volume
@@ -149,19 +149,19 @@ class Cycles:
             self.report.cycles += 1
 
     async def _cycle(self, volume: _Volume, new: KnownFile | None) -> None:
-        node = self._random.choice([each.name for each in self._nodes])
+        node = self._random.choice(self._nodes)
         name = f"{volume.claim}-cycle-{len(volume.files) if new else 'last'}"
-        body = checking_pod(name, volume.claim, volume.files, new, image=POD_IMAGE, node=node)
+        body = checking_pod(name, volume.claim, volume.files, new, image=POD_IMAGE, node=node.name)
         await self._api.create(self._pods, body)
         message = await self._until(f"pod {name} has succeeded", lambda: self._end(name, volume))
-        self.report.moves += volume.last_node not in ("", node)
-        volume.last_node = node
+        self.report.moves += volume.last_node not in ("", node.name)
+        volume.last_node = node.name
         self.report.checked_bytes += sum(each.size_bytes for each in volume.files)
         if new is not None:
             assert f"wrote {new.name}" in message, message
             self.report.written_bytes += new.size_bytes
             volume.files.append(new)
-        self._say(f"{name} on {node}: {message}")
+        self._say(f"{name} on {node.name}: {message}")
         await self._delete(f"{self._pods}/{name}", gracePeriodSeconds="1")
         await self._detached(volume)
         await self._judge(volume, node)
@@ -174,15 +174,21 @@ class Cycles:
             volume.ran_s = looked_s
         return message
 
-    async def _judge(self, volume: _Volume, node: str) -> None:
+    async def _judge(self, volume: _Volume, node: RealNode) -> None:
         """Take note where a killed kubelet explains that the volume was detached while mounted."""
         for torn in [each for each in self._disks.torn if each.volume_id == volume.volume_id]:
-            status = (await self._api.get(f"/api/v1/nodes/{node}"))["status"]
+            status = (await self._api.get(f"/api/v1/nodes/{node.name}"))["status"]
             in_use = status.get("volumesInUse", ())
-            if explain(torn, volume.ran_s, self._kills.of_kubelets, in_use):
+            if explain(torn, self._asked_s(volume, node), self._kills.of_kubelets, in_use):
                 self._disks.torn.remove(torn)
                 self.report.forgotten.append(str(torn))
                 self._forgotten.add(volume.volume_id)
+
+    def _asked_s(self, volume: _Volume, node: RealNode) -> float:
+        """When a kubelet first asked for the volume to be unmounted from the pod that ran last."""
+        epoch_s = _epoch_s()
+        asked = [at_s - epoch_s for at_s in traces.unpublishes(node.log(PLUGIN), volume.volume_id)]
+        return min((at_s for at_s in asked if at_s > volume.ran_s), default=volume.ran_s)
 
     async def _detached(self, volume: _Volume) -> None:
         async def detached() -> bool:
@@ -332,6 +338,11 @@ class Cycles:
             ),
             *(f"{each['spec']}: {each.get('status')}" for each in attachments),
         ]
+
+
+def _epoch_s() -> float:
+    """What ``time.time()`` is ahead of ``time.monotonic()``."""
+    return time.time() - time.monotonic()
 
 
 def _unformatted(every: list[_Volume]) -> set[str]:

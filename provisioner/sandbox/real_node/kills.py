@@ -40,12 +40,12 @@ def explain(torn: Torn, since_s: float, kills: Iterable[Kill], in_use: Collectio
 
     One that is killed between a pod's unmount and that of the stage forgets the volume
     (``node.runtime.mount_table_rules.staged_without_pod``), and says of it that it is not in use.
-    So no pod may have had it, the kubelet must have said so, and it must have been killed in that
-    time.
+    So no pod may have had it, the kubelet must say so, and it must have been killed after the
+    node plugin was asked for the first unmount.
 
     Args:
         torn: what was detached too early.
-        since_s: when the pod still ran, of ``time.monotonic()``.
+        since_s: when the first unmount was asked for, of ``time.monotonic()``.
         kills: of all kubelets.
         in_use: what the kubelet says is in use, as in ``status.volumesInUse`` of its Node.
     """

@@ -29,9 +29,11 @@ _RECORD: Final = "vol_data.json"
 _FORGOTTEN: Final = "unmounting a volume that the kubelet does not know any more"
 """What ``provisioner.node.mounting.leaked_mounts`` says."""
 
-
 _UNSTAGED: Final = '"event": "unstaged"'
 """What ``provisioner.node.mounting.stage`` says."""
+
+_UNPUBLISH: Final = '"method": "NodeUnpublishVolume"'
+"""What ``provisioner.node.csi.server`` says, whether it has answered or not."""
 
 
 def file_system_identity(content: Path, file_system: str) -> str:
@@ -116,6 +118,25 @@ def unstaged(log: Path) -> list[tuple[str, float]]:
         said = [json.loads(line) for line in lines if _UNSTAGED in line]
     return [
         (each["volume"], datetime.fromisoformat(each["timestamp"]).timestamp()) for each in said
+    ]
+
+
+def unpublishes(log: Path, volume_id: str) -> list[float]:
+    """Return when a node plugin was asked to unmount a volume from a pod.
+
+    Args:
+        log: of the plugin, in JSON; a call that ended with the plugin is not in it.
+        volume_id: whose.
+
+    Returns:
+        Seconds since the epoch.
+    """
+    with log.open() as lines:
+        said = [json.loads(line) for line in lines if _UNPUBLISH in line]
+    return [
+        datetime.fromisoformat(each["timestamp"]).timestamp() - each["seconds"]
+        for each in said
+        if each["volume"] == volume_id
     ]
 
 
