@@ -22,6 +22,9 @@ class Placed:
     pods: int = 0
     took_s: float = 0.0
 
+    def __add__(self, more: "Placed") -> "Placed":
+        return Placed(self.pods + more.pods, self.took_s + more.took_s)
+
     def __sub__(self, before: "Placed") -> "Placed":
         return Placed(self.pods - before.pods, self.took_s - before.took_s)
 
@@ -29,6 +32,23 @@ class Placed:
     def each_ms(self) -> float:
         """Milliseconds a pod, 0 without any."""
         return 1000 * self.took_s / self.pods if self.pods else 0.0
+
+
+@dataclass(slots=True)
+class AllPlaced:
+    """What a scheduler has placed in all its lives, but for the last moment of each.
+
+    Attributes:
+        total: of all that was noted.
+    """
+
+    total: Placed = Placed()
+    _last: Placed = Placed()
+
+    def note(self, now: Placed) -> None:
+        """Count what it tells now; with fewer pods than before it has begun a new life."""
+        before = self._last if now.pods >= self._last.pods else Placed()
+        self.total, self._last = self.total + (now - before), now
 
 
 async def placed(port: int) -> Placed:

@@ -1,7 +1,7 @@
-"""Processes of ours that are started again when they end, as a kubelet has it.
+"""Processes that are started again when they end, as a kubelet has it.
 
 Not in the sandbox's crew, for which a part that ends by itself is the end of everything: a leader
-that cannot renew its leases exits.
+that cannot renew its leases exits, and so does kube-scheduler when its cache is wrong.
 """
 
 import asyncio
@@ -53,6 +53,14 @@ KUBELETS = Pauses((0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0), 600.0)
 class Kept:
     """One program.
 
+    Args:
+        name: of its log.
+        argv: without the address of its metrics.
+        environment: of it.
+        logs: the folder for its log.
+        pauses: before it is started again.
+        is_ours: it is told where to show its metrics, and whether it is ready.
+
     Attributes:
         name: of its log.
         log: what it prints.
@@ -67,11 +75,14 @@ class Kept:
         environment: Mapping[str, str],
         logs: Path,
         pauses: Pauses = IN_A_HURRY,
+        *,
+        is_ours: bool = True,
     ) -> None:
         self.name, self.starts, self.peak_mib = name, 0, 0.0
-        self._argv, self._environment, self._pauses = argv, dict(environment), pauses
+        self._environment, self._pauses = dict(environment), pauses
         self.log = logs / f"{name}.log"
         self.address = f"127.0.0.1:{free_port()}"
+        self._argv = [*argv, *(["--metrics-address", self.address] if is_ours else [])]
         self._process: asyncio.subprocess.Process | None = None
         self._cpu_s: dict[int, float] = {}
 
@@ -112,10 +123,9 @@ class Kept:
 
     async def _start(self) -> asyncio.subprocess.Process:
         self.starts += 1
-        argv = [*self._argv, "--metrics-address", self.address]
         with self.log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                *processes.dying_with_us(argv),
+                *processes.dying_with_us(self._argv),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

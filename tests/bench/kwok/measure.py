@@ -10,8 +10,10 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+
+import aiohttp
 
 from provisioner.sandbox.control_plane import control_plane, free_port
 from provisioner.sandbox.crew import Crew
@@ -97,6 +99,8 @@ class _Run:
         self.found, self._made, self._tell = found, made, tell
         self._controllers: list[Kept] = []
         self._webhook: Kept | None = None
+        self._scheduler: Kept | None = None
+        self._placed = components.AllPlaced()
         self._troubled = 0
         self._began_s = 0.0
         self._scheduler_port = free_port()
@@ -123,12 +127,13 @@ class _Run:
         await start_api_server(plane)
         argv["kube-controller-manager"] += [f"--node-monitor-grace-period={_GRACE_S}s", _NOT_THESE]
         argv["kwok"] += [f"--node-lease-duration-seconds={_LEASE_S}"]
-        certificates = str(plane.crew.logs / "scheduler")
-        argv["kube-scheduler"] = go_profile.with_port(
-            argv["kube-scheduler"], self._scheduler_port, certificates, "/metrics"
+        logs = plane.crew.logs
+        scheduler = go_profile.with_port(
+            argv.pop("kube-scheduler"), self._scheduler_port, str(logs / "scheduler"), "/metrics"
         )
-        for name in names:
-            await plane.crew.start(name, argv[name])
+        self._scheduler = Kept("kube-scheduler", scheduler, os.environ, logs, is_ours=False)
+        for name, words in argv.items():
+            await plane.crew.start(name, words)
         made.ec2.control(latency="real", throttle="documented", reset_counts=True)
         self._crowd = Crowd(made, wanted, found.minutes, found.classes)
         found.loading_s = time.monotonic() - began_s
@@ -136,7 +141,7 @@ class _Run:
 
     @asynccontextmanager
     async def kept(self) -> AsyncIterator[None]:
-        """Two controllers and the webhook, ready; nothing of them is left at the end."""
+        """The scheduler, two controllers and the webhook, ready; none of them is left at the end."""
         environment = os.environ | {
             **CREDENTIALS,
             "AWS_ACCESS_KEY_ID": _KEY,
@@ -153,6 +158,8 @@ class _Run:
         serve = ["serve", "--listen", f"{HOST}:{port}", "--tls-name", HOST]
         theirs = [*python, "webhook.cli", *serve, "--namespace", NAMESPACE, *where]
         async with AsyncExitStack() as stack:
+            if self._scheduler is not None:
+                await stack.enter_async_context(self._scheduler.running())
             self._webhook = Kept("webhook", theirs, environment, logs)
             self._controllers = [Kept(f"controller-{x}", ours, environment, logs) for x in "ab"]
             for body in configurations_by_url(f"https://{HOST}:{port}"):
@@ -174,7 +181,9 @@ class _Run:
         try:
             await self._calm()
             self._began_s, cpu = time.monotonic(), self._cpu()
-            placed = await components.placed(self._scheduler_port)
+            self._placed = components.AllPlaced()
+            await self._note_placed()
+            placed = self._placed.total
             self._made.ec2.control(reset_counts=True)
             looking += [asyncio.create_task(self._sample()), asyncio.create_task(self._look())]
             churning = asyncio.create_task(crowd.come_and_go())
@@ -189,7 +198,8 @@ class _Run:
             self._tell("the run is over: nobody asks for anything any more")
             await asyncio.gather(*hard)
             await self._unless_broken(self._rest(), living, *looking)
-            self.found.placed = await components.placed(self._scheduler_port) - placed
+            await self._note_placed()
+            self.found.placed = self._placed.total - placed
             self._close(cpu)
         finally:
             for task in (living, *looking, *acting):
@@ -248,9 +258,14 @@ class _Run:
                 return each, found
         return None, {}
 
+    async def _note_placed(self) -> None:
+        with suppress(aiohttp.ClientError, TimeoutError):  # it is being started again
+            self._placed.note(await components.placed(self._scheduler_port))
+
     async def _sample(self) -> None:
         told_s = 0.0
         while True:
+            await self._note_placed()
             leader, told = await self._leader()
             at_s = time.monotonic() - self._began_s
             name = f"{leader.name} {leader.starts}" if leader else ""
@@ -377,11 +392,12 @@ class _Run:
 
     def _cpu(self) -> dict[str, float]:
         parts = self._made.plane.crew.parts
-        names = ("kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kwok")
+        names = ("kube-apiserver", "etcd", "kube-controller-manager", "kwok")
         found = {name: processes.cpu_s(parts[name].process.pid) for name in names if name in parts}
         found["EC2"] = processes.cpu_s(self._made.ec2.pid or 0)
         found["controllers"] = sum(each.cpu_s() for each in self._controllers)
         found["webhook"] = self._webhook.cpu_s() if self._webhook else 0.0
+        found["kube-scheduler"] = self._scheduler.cpu_s() if self._scheduler else 0.0
         return found
 
     def _close(self, cpu: dict[str, float]) -> None:
@@ -395,7 +411,8 @@ class _Run:
         found.took_s, found.ended = crowd.took_s, crowd.ended
         found.replaced, found.restarted = crowd.replaced, crowd.restarted
         kept = [*self._controllers, *([self._webhook] if self._webhook else [])]
-        found.starts = {each.name: each.starts for each in kept}
+        theirs = [self._scheduler] if self._scheduler else []
+        found.starts = {each.name: each.starts for each in [*kept, *theirs]}
         found.errors = list(crowd.errors)
         for each in kept:
             found.errors += [f"{each.name}: {line[:200]}" for line in each.complaints()]

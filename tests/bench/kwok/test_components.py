@@ -3,7 +3,7 @@
 import pytest
 
 from tests.bench.kwok import components
-from tests.bench.kwok.components import Placed
+from tests.bench.kwok.components import AllPlaced, Placed
 
 TEXT = """\
 # TYPE scheduler_scheduling_algorithm_duration_seconds histogram
@@ -20,6 +20,15 @@ def test_a_pods_time_is_that_of_all_by_their_number():
     assert components.read(TEXT) == Placed(40, 35.2)
     assert (Placed(40, 35.2) - Placed(30, 35.0)).each_ms == pytest.approx(20.0)
     assert components.read("").each_ms == 0.0
+
+
+def test_what_a_scheduler_placed_in_each_of_its_lives_counts_once():
+    placed = AllPlaced()
+
+    for pods, took_s in [(30, 3.0), (40, 4.0), (2, 0.5), (2, 0.5), (7, 1.0)]:
+        placed.note(Placed(pods, took_s))
+
+    assert placed.total == Placed(47, 5.0)
 
 
 def test_patches_of_nodes_are_those_of_their_status_with_any_answer():
