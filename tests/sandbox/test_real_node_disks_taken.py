@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+import time
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from provisioner.sandbox.real_node.loops import Loop
 from provisioner.sandbox.strict_ec2.client import StrictEc2
 from tests.sandbox.disk_room import Room, link_of, needs_loops, opened, read, until, write
 
@@ -159,3 +162,22 @@ async def test_a_device_detached_before_it_appears_never_does(room: Room) -> Non
     await room.device(later, machine)
     assert not link_of(machine, volume).is_symlink()
     assert room.disks.in_use == {later}
+
+
+async def test_disks_that_end_while_a_device_is_being_taken_let_go_of_it_once(
+    strict_ec2: StrictEc2, strict_client: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release = threading.Event(), Loop.release
+
+    def slowly(loop: Loop, patience_s: float) -> bool:
+        is_released = release(loop, patience_s)
+        begun.set()
+        time.sleep(0.2)  # the plug is still there
+        return is_released
+
+    monkeypatch.setattr(Loop, "release", slowly)
+    async with opened(strict_ec2, strict_client, tmp_path) as room:
+        machine, volume = await room.machine(), await room.call(room.lab.volume)
+        await room.attached(volume, machine)
+        await room.call(room.lab.detach, volume, InstanceId=machine.instance_id)
+        assert await asyncio.to_thread(begun.wait, 15.0)

@@ -23,6 +23,7 @@ from provisioner.sandbox.errors import SandboxError
 from provisioner.sandbox.real_node import loops
 from provisioner.sandbox.real_node.disk_files import DiskFiles
 from provisioner.sandbox.real_node.plugs import Machine, Plug
+from provisioner.sandbox.real_node.wholly import wholly
 
 _POLL_S: Final = 25.0
 _ANSWERS_WITHIN_S: Final = 30.0
@@ -172,7 +173,8 @@ class Disks:
                     continue
                 async with self._turn:
                     for change in changes:
-                        await asyncio.to_thread(self._carry_out, change)
+                        # Whoever lets go of all plugs must not meet a thread that takes one.
+                        await wholly(asyncio.to_thread(self._carry_out, change))
                         if change["what"] == "attached" and self.appears_after_s:
                             appearing.create_task(self._appear(change))
                 last = latest
@@ -183,7 +185,7 @@ class Disks:
         async with self._turn:
             # It may be detached again, or on its way for another time.
             if self._awaited.get(key) == change["number"]:
-                await asyncio.to_thread(self._put, *key)
+                await wholly(asyncio.to_thread(self._put, *key))
 
     async def _ask(self, after: int, wait_s: float) -> tuple[int, list[dict[str, Any]]]:
         timeout = aiohttp.ClientTimeout(total=wait_s + _ANSWERS_WITHIN_S)

@@ -6,15 +6,16 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from provisioner.sandbox.real_node.cycle_report import CONTROLLER, PARTS
 from provisioner.sandbox.real_node.disks import Torn
 from provisioner.sandbox.real_node.node import KUBELET, PLUGIN, RealNode
+from provisioner.sandbox.real_node.wholly import wholly
 from provisioner.sandbox.up import Sandbox
 
 _PAUSE_S = (0.2, 2.0)
@@ -120,9 +121,9 @@ class Kills:
                 node = self._random.choice(self._nodes)
                 if part == CONTROLLER:
                     self._say(f"SIGKILL: {part}")
-                    await _wholly(self._restart_controller())
+                    await wholly(self._restart_controller())
                 else:
-                    await _wholly(self._restart(part, node))
+                    await wholly(self._restart(part, node))
 
     async def while_formatting(
         self, begun: Callable[[Path, str], bool], unformatted: Callable[[], AbstractSet[str]]
@@ -140,7 +141,7 @@ class Kills:
                 for node in self._nodes_with(volume_id):
                     if begun(self._sandbox.disks.content_of(volume_id), volume_id):
                         done.add(volume_id)
-                        await _wholly(self._restart(PLUGIN, node, f" formats {volume_id}"))
+                        await wholly(self._restart(PLUGIN, node, f" formats {volume_id}"))
                         # With its mkfs: or nobody could say yet that it had ended.
                         self.formats += begun(self._sandbox.disks.content_of(volume_id), volume_id)
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -162,14 +163,3 @@ class Kills:
         await self._sandbox.stop_controller()
         await self._sandbox.start_controller("--no-leader-elect")
         self.counted[CONTROLLER] += 1
-
-
-async def _wholly(work: Coroutine[Any, Any, None]) -> None:
-    """Do it to its end; who is cancelled meanwhile ends only then."""
-    task = asyncio.create_task(work)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        task.result()  # a failure is told
-        raise
