@@ -1,6 +1,6 @@
 """How fast so many moves can be at best: what EC2's limits leave, computed and not measured."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from provisioner.ec2.limiter import Rate
@@ -69,15 +69,11 @@ class _Turns:
         return self._at_s
 
 
-def delay(alone_s: Sequence[float], beside_s: Sequence[float], share: float) -> float:
+def delay(
+    alone_s: Sequence[float], beside_s: Sequence[float], of: Callable[[Sequence[float]], float]
+) -> float:
     """By how much a wait is longer beside moves, as a share of it: of 0.1, it is 10 % longer.
 
-    ``share``: which of the waits, from 0.5, the median, to 1, the longest.
+    ``of``: which of the waits, such as ``statistics.median`` or ``max``.
     """
-    alone, beside = (_at(each, share) for each in (alone_s, beside_s))
-    return beside / alone - 1.0
-
-
-def _at(values: Sequence[float], share: float) -> float:
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+    return of(beside_s) / of(alone_s) - 1.0

@@ -34,8 +34,8 @@ def markdown(moved: Moved) -> str:
         f"CPU: {cpu}.\n\n"
         f"{OTHERS} claims of others, one every {EVERY_S} s, until Bound: {_waits(moved.alone_s)} "
         f"without moves, {_waits(moved.beside_s)} beside them; "
-        f"**{delay(moved.alone_s, moved.beside_s, 0.5):+.0%}** in the median, "
-        f"{delay(moved.alone_s, moved.beside_s, 1.0):+.0%} at most (at most {MOST_DELAY:+.0%})."
+        f"**{delay(moved.alone_s, moved.beside_s, median):+.0%}** in the median, "
+        f"{delay(moved.alone_s, moved.beside_s, max):+.0%} at most (at most {MOST_DELAY:+.0%})."
     )
 
 

@@ -337,25 +337,25 @@ open("/dev/termination-log", "w").write("wrote")
 """
 
 
-async def _wrote(place: Place, name: str) -> None:
-    """See an intruder write and go; its kubelet may look after the volume late."""
-    assert await real_pods.end_of(place, name, real_pods.LATE_POD_S) == "wrote"
+async def _wrote(place: Place, name: str, within_s: float) -> None:
+    """See a pod write and go."""
+    assert await real_pods.end_of(place, name, within_s) == "wrote"
     await real_pods.gone(place, name)
 
 
-async def _write_in_turn(place: Place) -> None:
-    """See both intruders write, first the one whose node has the volume.
+async def _write_in_turn(place: Place, first: str) -> None:
+    """See the intruder on a node write, and then a pod on the other node.
 
-    While both wait, kube-controller-manager 1.37 asks for one node at a time and pauses twice as
-    long after each failure. It has asked for the node without the volume five times in a row, for
-    more than six minutes. So that node's pod goes, and comes again.
+    While both intruders wait, kube-controller-manager 1.37 asks for one node at a time and pauses
+    twice as long after each failure. It has asked for the node without the volume five times in a
+    row, for more than six minutes. So the other intruder goes, and another pod comes in its place.
     """
-    claim = await place.api.get(f"{place.claims}/data")
-    first = nodes_of(place).index(await attached(place, claim["spec"]["volumeName"]))
-    await real_pods.gone(place, f"sneak-{1 - first}")
-    await _wrote(place, f"sneak-{first}")
-    await start(place, f"sneak-{1 - first}", SNEAK, 1 - first)
-    await _wrote(place, f"sneak-{1 - first}")
+    one = nodes_of(place).index(first)
+    await real_pods.gone(place, f"sneak-{1 - one}")
+    # Its kubelet may look after the volume late.
+    await _wrote(place, f"sneak-{one}", real_pods.LATE_POD_S)
+    await start(place, f"sneak-{1 - one}", SNEAK, 1 - one)
+    await _wrote(place, f"sneak-{1 - one}", real_pods.POD_S)
 
 
 @together.test
@@ -382,15 +382,18 @@ async def sneaked_in(place: Place, *, is_late: bool) -> None:
 
     await move(place, {"size": "2Gi"})
     copying = await is_in(place, "Copying")
+    first = ""
     if is_late:
-        await attached(place, f"pvc-{copying['metadata']['uid']}-from")
+        first = await attached(place, f"pvc-{copying['metadata']['uid']}-from")
     await asyncio.gather(*(start(place, f"sneak-{node}", SNEAK, node) for node in (0, 1)))
     aborted = await is_in(place, "Done", "Aborted", "Refused")
 
     assert aborted["status"]["phase"] == "Aborted"
     assert "the copy is thrown away" in aborted["status"]["message"]
     assert await real_pods.volume_of(place) == volume_id
-    await _write_in_turn(place)
+    claim = await place.api.get(f"{place.claims}/data")
+    first = first or await attached(place, claim["spec"]["volumeName"])
+    await _write_in_turn(place, first)
     assert await of_copy(place) == []
 
 

@@ -167,12 +167,12 @@ async def test_a_device_detached_before_it_appears_never_does(room: Room) -> Non
 async def test_disks_that_end_while_a_device_is_being_taken_let_go_of_it_once(
     strict_ec2: StrictEc2, strict_client: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, release = threading.Event(), Loop.release
+    released, release = threading.Event(), Loop.release
 
     def slowly(loop: Loop, patience_s: float) -> bool:
         is_released = release(loop, patience_s)
-        begun.set()
-        time.sleep(0.2)  # the plug is still there
+        released.set()
+        time.sleep(1.0)  # the plug is still there, and the disks end
         return is_released
 
     monkeypatch.setattr(Loop, "release", slowly)
@@ -180,4 +180,4 @@ async def test_disks_that_end_while_a_device_is_being_taken_let_go_of_it_once(
         machine, volume = await room.machine(), await room.call(room.lab.volume)
         await room.attached(volume, machine)
         await room.call(room.lab.detach, volume, InstanceId=machine.instance_id)
-        assert await asyncio.to_thread(begun.wait, 15.0)
+        assert await asyncio.to_thread(released.wait, 15.0)

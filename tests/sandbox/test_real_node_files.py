@@ -170,6 +170,7 @@ def test_unmounts_from_pods_are_read_from_what_the_node_plugin_says(tmp_path: Pa
         said(10, "vol-1", "answered"),
         said(20, "vol-1", "not answered"),
         said(30, "vol-2", "answered"),
+        '{"method": "NodeUnpublishVolume", "event": "unexpected error"}',
         said(40, "vol-1", "answered", method="NodeUnstageVolume"),
     ]
     log.write_text("\n".join(lines))

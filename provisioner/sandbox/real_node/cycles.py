@@ -185,7 +185,10 @@ class Cycles:
                 self._forgotten.add(volume.volume_id)
 
     def _asked_s(self, volume: _Volume, node: RealNode) -> float:
-        """When a kubelet first asked for the volume to be unmounted from the pod that ran last."""
+        """When a kubelet first asked for the volume to be unmounted from the pod that ran last.
+
+        If no such call was answered: when that pod still ran.
+        """
         epoch_s = _epoch_s()
         asked = [at_s - epoch_s for at_s in traces.unpublishes(node.log(PLUGIN), volume.volume_id)]
         return min((at_s for at_s in asked if at_s > volume.ran_s), default=volume.ran_s)

@@ -126,7 +126,7 @@ class Disks:
             self._machines[machine.instance_id] = machine
             for volume_id, instances in self._attached.items():
                 if machine.instance_id in instances:
-                    await asyncio.to_thread(self._put, volume_id, machine.instance_id)
+                    await wholly(asyncio.to_thread(self._put, volume_id, machine.instance_id))
 
     async def pull_plug(self, instance_id: str) -> None:
         """Forget a machine that is gone; what EC2 has attached to it stays so.
@@ -139,7 +139,7 @@ class Disks:
             for plug in [each for key, each in self._plugs.items() if key[1] == instance_id]:
                 del self._plugs[plug.volume_id, instance_id]
                 plug.take()
-                if not await asyncio.to_thread(plug.loop.release, _MACHINE_GONE_S):
+                if not await wholly(asyncio.to_thread(plug.loop.release, _MACHINE_GONE_S)):
                     raise SandboxError(
                         f"{instance_id} is gone, but {plug.volume_id} is still"
                         f" {'; '.join(plug.loop.holders())}"

@@ -136,7 +136,7 @@ def unpublishes(log: Path, volume_id: str) -> list[float]:
     return [
         datetime.fromisoformat(each["timestamp"]).timestamp() - each["seconds"]
         for each in said
-        if each["volume"] == volume_id
+        if each.get("volume") == volume_id  # an unexpected error names none
     ]
 
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any
+from contextlib import suppress
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
-async def wholly(work: Coroutine[Any, Any, None]) -> None:
-    """Do it to its end; who is cancelled meanwhile ends only then.
+async def wholly(work: Coroutine[Any, Any, T]) -> T:
+    """Do it to its end; who is cancelled meanwhile, once or more often, ends only then.
 
     So it is with what a thread does, which nobody can cancel.
     """
     task = asyncio.create_task(work)
     try:
-        await asyncio.shield(task)
+        return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait({task})
+        while not task.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({task})
         task.result()  # a failure is told
         raise

@@ -59,7 +59,8 @@ class Kept:
         environment: of it.
         logs: the folder for its log.
         pauses: before it is started again.
-        is_ours: it is told where to show its metrics, and whether it is ready.
+        is_ours: it takes ``--metrics-address``, and tells there what ``metrics`` and ``ready``
+            ask.
 
     Attributes:
         name: of its log.

@@ -181,7 +181,6 @@ class _Run:
         try:
             await self._calm()
             self._began_s, cpu = time.monotonic(), self._cpu()
-            self._placed = components.AllPlaced()
             await self._note_placed()
             placed = self._placed.total
             self._made.ec2.control(reset_counts=True)
@@ -227,7 +226,7 @@ class _Run:
         """Somebody leads, accounts can have pods, and the controller manager has seen it all.
 
         Its attach/detach controller patches the status of every node when it starts, one after the
-        other, and neither attaches nor detaches meanwhile (see ``performance.md``).
+        other, and neither attaches nor detaches meanwhile (see ``scale.md``).
 
         Raises:
             SandboxError: it does not come to that.
