@@ -16,6 +16,7 @@ from provisioner.sandbox.real_node.cycle_report import PARTS, Report
 from provisioner.sandbox.real_node.disks import Torn
 from provisioner.sandbox.real_node.kills import Kill, cut_off, explain
 from provisioner.sandbox.real_node.node import KUBELET
+from provisioner.sandbox.real_node.wholly import wholly
 
 if TYPE_CHECKING:
     from provisioner.sandbox.real_node.node import RealNode
@@ -167,3 +168,24 @@ async def test_a_restart_that_fails_is_told_also_by_a_killer_that_is_called_off(
 
     with pytest.raises(SandboxError, match="cannot be started"):
         await killing
+
+
+async def test_work_is_done_to_its_end_though_who_waits_for_it_is_cancelled_twice() -> None:
+    go_on, done = asyncio.Event(), list[str]()
+
+    async def work() -> None:
+        await go_on.wait()
+        done.append("all of it")
+
+    waiting = asyncio.create_task(wholly(work()))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiting.cancel()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    go_on.set()
+
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert done == ["all of it"]
